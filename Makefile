@@ -14,12 +14,12 @@ run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 test: ## Install what is missing, check, and run all tests; ends with a table of times
 	@scripts/test
 
-test-clients: ## Test the libraries for Python and Node against a quick build (about 2 minutes)
+test-clients: ## Test the libraries alone: for Rust, Python and Node (a part of make test)
 	@scripts/need test
-	@cargo build --profile quick --package watchbell
-	WATCHBELL_BINARY=$$(realpath $(or $(CARGO_TARGET_DIR),target)/quick/watchbell) && export WATCHBELL_BINARY && \
-		python3 -m unittest discover -s clients/python/tests && \
-		cd clients/typescript && npm install --no-save --no-audit --no-fund --loglevel=error && npm test
+	@cargo build --package watchbell-worker --example case_worker
+	@scripts/libraries build
+	@cargo test --package watchbell --test dev library
+	@scripts/libraries test $(or $(CARGO_TARGET_DIR),target)/debug/watchbell
 
 check: ## Check format, lints and documents; never writes to the tree
 	@scripts/check

@@ -41,6 +41,18 @@ class Rules(unittest.TestCase):
         self.assertEqual([first.number, second.number], [1, 2])
         self.assertEqual((second.body["incarnation"], second.body["since"]), (7, 7))
 
+    def test_labels_go_with_claims_and_with_nothing_else(self):
+        labelled = Ledger("w", ["q"], 7, 15_000, {"zone": "b"})
+        self.assertEqual(labelled.claim(0, 10, 5_000).body["labels"], {"zone": "b"})
+        self.assertNotIn("labels", labelled.beat(0).body)
+        self.assertNotIn("labels", self.ledger.claim(0, 10, 5_000).body)
+
+    def test_it_tells_until_when_a_run_is_confirmed_and_whether_its_lease_is_strict(self):
+        news = self.claim(5, runs=[{**given("a"), "strict": True}, given("b")])
+        self.assertEqual([run.is_strict for run in news.runs], [True, False])
+        self.assertEqual(self.ledger.confirmed_until(("a", 1)), 5 + LEASE)
+        self.assertIsNone(self.ledger.confirmed_until(("a", 2)))
+
     def test_a_beat_beside_an_open_claim_settles_only_claims_before_it(self):
         self.claim(0)
         self.ledger.beat(0)

@@ -1,16 +1,15 @@
-"""Workers, against a real server: what becomes of runs, and what happens when things die."""
+"""Workers, against a real server: what becomes of runs, and what happens when things die.
+
+What all libraries promise alike is tested elsewhere, by one list for all of them: crates/cli/tests/dev/library.rs.
+"""
 
 import asyncio
 import logging
-import os
-import signal
-import subprocess
-import sys
 import threading
 import unittest
 from dataclasses import dataclass
 
-from server import SOURCE, TestServer, eventually, lines_of
+from server import TestServer, eventually
 
 from watchbell import (
     Cancelled,
@@ -26,7 +25,6 @@ from watchbell import (
     Worker,
 )
 
-CASE_WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "case_worker.py")
 ONCE = Retry(attempts=1)
 
 
@@ -38,30 +36,6 @@ def setUpModule():
     logging.getLogger("watchbell").propagate = False
 
 
-class CaseProcess:
-    """The worker of the shared tests, as a process."""
-
-    def __init__(self, test, queue, name, url=None, lease_ms=15_000, capacity=4):
-        env = {
-            **os.environ,
-            "PYTHONPATH": SOURCE,
-            "WATCHBELL_SERVER": url or server.url,
-            "WATCHBELL_QUEUE": queue,
-            "WATCHBELL_WORKER": name,
-            "LEASE_MS": str(lease_ms),
-            "CAPACITY": str(capacity),
-        }
-        command = [sys.executable, CASE_WORKER]
-        self.process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.lines = lines_of(self.process)
-        test.addCleanup(self.process.wait)
-        test.addCleanup(self.process.kill)
-
-    def said(self, *words):
-        line = " ".join(words)
-        return eventually(lambda: [said for said in self.lines if said.startswith(line)], f"{line!r} is said: {self.lines}")
-
-
 class WorkerCase(unittest.TestCase):
     def setUp(self):
         self.queue = self.id().rpartition(".")[2][:100]
@@ -70,7 +44,7 @@ class WorkerCase(unittest.TestCase):
         self.raised = []
 
     def worker(self, **settings):
-        settings = {"name": self.queue, "capacity": 4, "lease": 5.0, **settings}
+        settings = {"name": self.queue, "capacity": 8, "lease": 5.0, **settings}
         return Worker(settings.pop("servers", server.url), self.queue, **settings)
 
     def start(self, worker):
@@ -268,12 +242,20 @@ class Endings(WorkerCase):
             except asyncio.CancelledError:
                 await context.cancelled.wait_async()
 
+        @worker.handler("returns")
+        async def returns(context, payload):
+            begun.append(context.run_id)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return  # It was thrown the cancel, so it has seen it.
+
         self.start(worker)
-        ids = [self.submit(name) for name in ("function", "check", "coroutine", "waits")]
-        eventually(lambda: len(begun) == 4, "all have begun")
+        ids = [self.submit(name) for name in ("function", "check", "coroutine", "waits", "returns")]
+        eventually(lambda: len(begun) == 5, "all have begun")
         for run_id in ids:
             self.client.cancel(run_id)
-        self.assertEqual([self.state(run_id) for run_id in ids], ["cancelled"] * 4)
+        self.assertEqual([self.state(run_id) for run_id in ids], ["cancelled"] * 5)
 
     def test_one_that_never_looked_is_reported_as_what_came_of_it(self):
         worker, begun, goes_on = self.worker(lease=1.0), threading.Event(), threading.Event()
@@ -410,6 +392,35 @@ class Endings(WorkerCase):
 
 
 class Deaths(WorkerCase):
+    def test_a_strict_run_is_told_to_end_when_its_confirmation_lapses_and_others_go_on(self):
+        with TestServer() as mortal:
+            worker, begun, goes_on, reasons = self.worker(servers=mortal.url, lease=1.0), [], threading.Event(), {}
+            self.addCleanup(goes_on.set)
+
+            @worker.handler("function")
+            def function(context, payload):
+                begun.append(context.run_id)
+                context.cancelled.wait(20)
+                reasons["function"] = context.cancelled.reason
+
+            @worker.handler("coroutine")
+            async def coroutine(context, payload):
+                begun.append(context.run_id)
+                try:
+                    await asyncio.sleep(20)
+                finally:
+                    reasons["coroutine"] = context.cancelled.reason
+
+            with Client(mortal.url) as client:
+                client.set_queue(self.queue, lease="strict")
+                client.submit(self.queue, "function")
+                client.submit(self.queue, "coroutine")
+                self.start(worker)
+                eventually(lambda: len(begun) == 2, "both have begun")
+                mortal.kill()
+                eventually(lambda: len(reasons) == 2, "both are told to end")
+            self.assertEqual(set(reasons.values()), {"unconfirmed"})
+
     def test_a_run_that_takes_longer_than_the_lease_is_kept_by_beats(self):
         worker, attempts = self.worker(lease=1.0), []
 
@@ -493,58 +504,6 @@ class Deaths(WorkerCase):
         self.assertIn("/worker", [field.where for field in caught.exception.errors])
         with self.assertRaises(ValueError):
             Worker(server.url, [])
-
-
-class Processes(WorkerCase):
-    def test_a_killed_worker_gets_its_run_again_under_the_same_name(self):
-        first = CaseProcess(self, self.queue, self.queue)
-        run_id = self.submit("sleep", {"seconds": 60})
-        first.said("begin", run_id, "1")
-        first.process.kill()
-        second = CaseProcess(self, self.queue, self.queue)
-        second.said("begin", run_id, "2")
-        self.client.cancel(run_id)
-        second.said("cancelled", run_id)
-        second.said("end", run_id, "2")
-        self.assertEqual(self.state(run_id), "cancelled")
-
-    def test_a_frozen_worker_loses_its_run_and_ends_it_when_it_is_told(self):
-        first = CaseProcess(self, self.queue, "frozen", lease_ms=1_000)
-        run_id = self.submit("sleep", {"seconds": 60})
-        first.said("begin", run_id, "1")
-        first.process.send_signal(signal.SIGSTOP)
-        second = CaseProcess(self, self.queue, "awake", lease_ms=2_000)
-        second.said("begin", run_id, "2")
-        first.process.send_signal(signal.SIGCONT)
-        first.said("cancelled", run_id)
-        self.client.cancel(run_id)
-        second.said("cancelled", run_id)
-        self.assertEqual(self.state(run_id), "cancelled")
-
-    def test_the_worker_of_the_shared_tests_keeps_its_contract(self):
-        case = CaseProcess(self, self.queue, self.queue)
-        handlers = [("echo", 1), ("progress", None), ("fail", {"final": True}), ("fail", {})]
-        ids = [self.submit(name, payload, retry=ONCE) for name, payload in handlers]
-        self.assertEqual([self.state(run_id) for run_id in ids], ["succeeded", "succeeded", "failed", "dead"])
-        self.assertEqual([self.client.run(run_id).attempts[0].error for run_id in ids[2:]], ["no", "no"])
-        self.assertEqual(self.client.output(ids[1]).text, "hello\n")
-        slow = self.submit("sleep", {"seconds": 0.5})
-        case.said("begin", slow, "1")
-        case.process.send_signal(signal.SIGTERM)
-        self.assertEqual(case.process.wait(20), 0)
-        eventually(lambda: case.lines[-1] == "drained", "it says that it has drained")
-        self.assertEqual(self.client.run(slow).state, "succeeded")
-
-    def test_a_handler_that_kills_its_worker_makes_the_run_poison(self):
-        run_id = self.submit("die")
-        for attempt in ("1", "2", "3"):
-            case = CaseProcess(self, self.queue, self.queue)
-            case.said("begin", run_id, attempt)
-            self.assertEqual(case.process.wait(20), 9)
-        last = CaseProcess(self, self.queue, self.queue)
-        run = self.client.wait(run_id, 20)
-        self.assertEqual((run.state, run.queued.poison), ("dead", True))
-        self.assertEqual(last.lines, [])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,11 @@ export function steady(): number {
   return performance.now();
 }
 
+/** What time it is for people. */
+export function wall(): Date {
+  return new Date();
+}
+
 let last = 0;
 
 /**

@@ -121,6 +121,11 @@ export class Stopped extends Error {
   override name = "Stopped";
 }
 
+/** `signal.reason`: no server was heard for the lease, and the lease of the run's queue is strict. */
+export class Unconfirmed extends Error {
+  override name = "Unconfirmed";
+}
+
 /** `signal.reason`: the run was given to another, or has ended. What comes of this attempt does not count. */
 export class Lost extends Error {
   override name = "Lost";

@@ -3,7 +3,7 @@
  *
  * - `client`: what can be asked; `exchange`: one request and its answer, and which server is asked
  * - `worker`: calls handlers, and speaks with servers by itself; `ledger`: the rules of the protocol, without effects;
- *   `print`: what runs print, and how far they have come
+ *   `order`: that a handler is to end, and whether it knows; `print`: what runs print, and how far they have come
  * - `error`: what went wrong, one class for each thing to do next; `wire`: the types of the API; `clock`: time
  */
 
@@ -23,11 +23,12 @@ export {
   TimedOut,
   Unauthorized,
   Unavailable,
+  Unconfirmed,
   Unreachable,
   WatchbellError,
 } from "./error.js";
 export { Worker } from "./worker.js";
-export type { Context, DrainOptions, Handler, WorkerOptions } from "./worker.js";
+export type { Context, DrainOptions, Handler, HandlerOptions, WorkerOptions } from "./worker.js";
 export type {
   Attempt,
   CommandSpec,

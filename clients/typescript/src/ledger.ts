@@ -30,6 +30,7 @@ export interface LedgerOptions {
   capacity: number;
   leaseMs: number;
   incarnation: number;
+  labels?: Readonly<Record<string, string>>;
 }
 
 /** A run that the worker has. */
@@ -67,6 +68,7 @@ export interface Orders {
 
 export class Ledger {
   readonly #options: LedgerOptions;
+  readonly #hasLabels: boolean;
   readonly #held = new Map<string, Held>();
   /** How many handlers execute, by run: also those whose run is lost, and those that ignore that their time is over. */
   readonly #executing = new Map<string, number>();
@@ -84,6 +86,7 @@ export class Ledger {
 
   constructor(options: LedgerOptions) {
     this.#options = options;
+    this.#hasLabels = Object.keys(options.labels ?? {}).length > 0;
     this.#beatMs = options.leaseMs / 5;
   }
 
@@ -150,6 +153,7 @@ export class Ledger {
       ...(this.#cookie === undefined ? {} : { cookie: this.#cookie }),
       free,
       wait_ms: this.waitMs,
+      ...(this.#hasLabels ? { labels: { ...this.#options.labels } } : {}),
     }));
     this.#open = said.number;
     return said;
@@ -212,6 +216,11 @@ export class Ledger {
       begun.push(held.run);
     }
     return begun;
+  }
+
+  /** Until when the worker may act on a run without being heard; undefined if it does not have it any more. */
+  confirmedUntil(run: ClaimedRun): number | undefined {
+    return this.#find(run)?.confirmedUntil;
   }
 
   /** What came of a run, which its handler has ended or not. It does not count if the run is lost. */

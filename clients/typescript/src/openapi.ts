@@ -1491,6 +1491,10 @@ export interface components {
              * @description Which life of the worker: greater than all before, such as its start in microseconds.
              */
             incarnation: number;
+            /** @description Words by which people tell workers apart, such as `zone` and `version`: up to 16, as those of a run. */
+            labels?: {
+                [key: string]: string;
+            };
             /**
              * Format: uint64
              * @description So long the worker may be silent before its runs are given to others, 1,000 to 86,400,000; 15,000 if it is not given.
@@ -1553,6 +1557,8 @@ export interface components {
              * @description When it was submitted, or the slot of its trigger.
              */
             scheduled: string;
+            /** @description Its queue has a strict lease: the worker ends the run as soon as it is confirmed no more. */
+            strict?: boolean;
             /**
              * Format: uint64
              * @description How long the attempt may take, in milliseconds.
@@ -1783,6 +1789,8 @@ export interface components {
             /** @description What it may do. An admin's key can do everything, and is for all projects. */
             scopes: components["schemas"]["Scope"][];
         };
+        /** @description What becomes of runs whose worker hears from no server for its lease. */
+        LeaseKind: "loose" | "strict";
         /** @description A key that was just made. */
         NewKey: {
             /** @description What it is. */
@@ -1874,6 +1882,11 @@ export interface components {
         };
         /** @description Some bytes that a program printed, as `text` or as `base64`. */
         OutputChunk: {
+            /**
+             * Format: date-time
+             * @description When its first byte was printed, as its worker says.
+             */
+            at?: string | null;
             /** @description What was printed, if it is none. */
             base64?: string | null;
             /**
@@ -2125,6 +2138,8 @@ export interface components {
              * @description So many of its runs execute at a time.
              */
             concurrency?: number | null;
+            /** @description What becomes of runs whose worker hears from no server for its lease; `loose`, if it is not given. */
+            lease?: components["schemas"]["LeaseKind"] | null;
             /**
              * Format: uint64
              * @description So many of its runs with the same key execute at a time; one, if it is not given.
@@ -3045,6 +3060,10 @@ export interface components {
              * @description Which life of it.
              */
             incarnation: number;
+            /** @description What it said about itself with its last claim. */
+            labels?: {
+                [key: string]: string;
+            };
             /** @description Its name. */
             name: string;
             /** @description The queues that it claims from. */
@@ -3071,6 +3090,10 @@ export interface components {
              * @description Which life of it.
              */
             incarnation: number;
+            /** @description What it said about itself with its last claim. */
+            labels?: {
+                [key: string]: string;
+            };
             /**
              * Format: uint64
              * @description So long it may be silent before its runs are given to others, in milliseconds; none, if it was not heard yet by those

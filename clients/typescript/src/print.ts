@@ -5,7 +5,7 @@
  * sent within a few seconds of the handler's end is dropped.
  */
 
-import { after, steady } from "./clock.js";
+import { after, steady, wall } from "./clock.js";
 import type { Timer } from "./clock.js";
 import { Conflict } from "./error.js";
 import type { OutputAnswer, OutputChunk, OutputRequest } from "./wire.js";
@@ -26,9 +26,13 @@ const LAST_TRIES = 3;
 
 const TEXT_CHARS_MAX = 200;
 
+/** What is printed within this time is sent under the time of its first byte, as servers keep it. */
+const TOGETHER_MS = 1_000;
+
 interface Piece {
   offset: number;
   stream: Stream;
+  at: Date;
   bytes: Buffer;
 }
 
@@ -55,10 +59,13 @@ export class Printer {
     const bytes = Buffer.from(data as string);
     if (this.#isClosed || bytes.length === 0) return;
     const last = this.#pieces.at(-1);
-    if (last?.stream === stream && last.bytes.length + bytes.length <= 4_096) {
+    const at = wall();
+    const age = last === undefined ? -1 : at.getTime() - last.at.getTime();
+    const isSoon = age >= 0 && age < TOGETHER_MS;
+    if (isSoon && last?.stream === stream && last.bytes.length + bytes.length <= 4_096) {
       last.bytes = Buffer.concat([last.bytes, bytes]);
     } else {
-      this.#pieces.push({ offset: this.#printed, stream, bytes });
+      this.#pieces.push({ offset: this.#printed, stream, at, bytes });
     }
     this.#printed += bytes.length;
     this.#forget();
@@ -141,7 +148,7 @@ export class Printer {
       if (left === 0 || chunks.length === CHUNKS_MAX) break;
       const bytes = piece.bytes.subarray(from, from + left);
       left -= bytes.length;
-      chunks.push({ offset: piece.offset + from, stream: piece.stream, ...spelled(bytes) });
+      chunks.push({ offset: piece.offset + from, stream: piece.stream, at: piece.at.toISOString(), ...spelled(bytes) });
     }
     return chunks;
   }

@@ -7,7 +7,7 @@
 
 import { hostname } from "node:os";
 
-import { after, backoff, steady, wallMicros } from "./clock.js";
+import { after, backoff, steady, wall, wallMicros } from "./clock.js";
 import type { Timer } from "./clock.js";
 import {
   Cancelled,
@@ -23,10 +23,12 @@ import {
   TimedOut,
   Unauthorized,
   Unavailable,
+  Unconfirmed,
   Unreachable,
 } from "./error.js";
 import { Servers } from "./exchange.js";
 import type { ServerOptions } from "./exchange.js";
+import { EndOrder } from "./order.js";
 import { BadToken, CAPACITY_MAX, Ledger } from "./ledger.js";
 import type { Said } from "./ledger.js";
 import { Printer, clean } from "./print.js";
@@ -44,6 +46,8 @@ export interface WorkerOptions extends ServerOptions {
   leaseMs?: number;
   /** How long a handler may take to end that timed out, or is stopped, before its run is reported anyway; 5,000. */
   graceMs?: number;
+  /** Words by which people tell workers apart, such as `{ zone: "b" }`: up to 16, shown by `watchbell worker list`. */
+  labels?: Readonly<Record<string, string>>;
   /** Where sentences for people go: that no server answers, and that one does again. To stderr if it is left out. */
   log?: (sentence: string) => void;
 }
@@ -64,8 +68,9 @@ export interface Context {
   /** When the attempt has to be over, if its run says so. */
   readonly deadline: Date | undefined;
   /**
-   * Aborts when the run is to end early; `reason` is `Cancelled`, `TimedOut`, `Stopped` or `Lost`. Pass it on, or call
-   * `throwIfAborted` now and then. A handler that throws then has stopped early; one that returns has done its work.
+   * Aborts when the run is to end early; `reason` is `Cancelled`, `TimedOut`, `Stopped`, `Unconfirmed` or `Lost`. Pass it
+   * on, or call `throwIfAborted` now and then. A handler that has seen that and ends has ended early, whether it returns or
+   * throws; one that never looked is reported as what came of it.
    */
   readonly signal: AbortSignal;
   /** Says how far the run has come: 0 to 100, and up to 200 characters. */
@@ -76,6 +81,11 @@ export interface Context {
 
 /** Carries a run out. Returning is success; throwing is failure, to be tried again as the run says. */
 export type Handler<T> = (context: Context, payload: T) => unknown;
+
+export interface HandlerOptions<T> {
+  /** Makes of a payload what the handler takes, or throws: then the run fails for good. Without it nobody checks. */
+  payload?: (value: unknown) => T;
+}
 
 export interface DrainOptions {
   /** Handlers that execute for longer are ended by their signal, and their runs given to others; never, if left out. */
@@ -91,7 +101,7 @@ const RETRY_AFTER_MS_MAX = 3_600_000;
 /** A handler that executes. */
 interface Execution {
   readonly run: ClaimedRun;
-  readonly ender: AbortController;
+  readonly order: EndOrder;
   readonly printer: Printer;
   readonly started: Date;
   readonly startedAt: number;
@@ -102,7 +112,7 @@ interface Execution {
 export class Worker {
   readonly name: string;
   readonly #servers: Servers;
-  readonly #handlers = new Map<string, Handler<never>>();
+  readonly #handlers = new Map<string, { handler: Handler<never>; payload: (value: unknown) => unknown }>();
   readonly #executions = new Set<Execution>();
   readonly #ledger: Ledger;
   readonly #graceMs: number;
@@ -118,6 +128,7 @@ export class Worker {
   #isAway = false;
   #hasSaidDraining = false;
   #stopTimer: Timer | undefined;
+  #strictTimer: Timer | undefined;
   #isStopping = false;
   #ending: { resolve: () => void; reject: (error: unknown) => void } | undefined;
   #ended: Promise<void> | undefined;
@@ -131,12 +142,14 @@ export class Worker {
     this.#servers = new Servers(options);
     this.#graceMs = options.graceMs ?? 5_000;
     this.#log = options.log ?? ((sentence) => console.error(`watchbell: ${sentence}`));
-    this.#ledger = new Ledger({ worker: this.name, queues, capacity, leaseMs, incarnation: wallMicros() });
+    const labels = options.labels ?? {};
+    this.#ledger = new Ledger({ worker: this.name, queues, capacity, leaseMs, labels, incarnation: wallMicros() });
   }
 
-  /** Calls this for runs of that handler. `T` is what its payload is taken for: it is not checked. */
-  handle<T = unknown>(name: string, handler: Handler<T>): this {
-    this.#handlers.set(name, handler as Handler<never>);
+  /** Calls this for runs of that handler. `T` is what its payload is taken for: nobody checks it, unless `payload` does. */
+  handle<T = unknown>(name: string, handler: Handler<T>, options: HandlerOptions<T> = {}): this {
+    const payload = options.payload ?? ((value: unknown) => value);
+    this.#handlers.set(name, { handler: handler as Handler<never>, payload });
     return this;
   }
 
@@ -206,6 +219,7 @@ export class Worker {
     this.#wake = undefined;
     const now = steady();
     for (const run of this.#ledger.begin(now)) this.#begin(run);
+    this.#endUnconfirmed(now);
     if (this.#isBeating) return;
     if (now < this.#pausedUntil) return this.#wakeAt(this.#pausedUntil);
     const due = this.#ledger.beatDue;
@@ -224,6 +238,24 @@ export class Worker {
       void this.#sendBeat();
     } else {
       this.#wakeAt(due);
+    }
+  }
+
+  /** Ends runs of queues with a strict lease that are confirmed no more, and looks again when the next one may be. */
+  #endUnconfirmed(now: number): void {
+    this.#strictTimer?.stop();
+    this.#strictTimer = undefined;
+    let soonest = Number.POSITIVE_INFINITY;
+    for (const execution of this.#executions) {
+      const { run, order } = execution;
+      if (run.strict !== true || order.reason !== undefined) continue;
+      const until = this.#ledger.confirmedUntil(run);
+      if (until === undefined) continue;
+      if (until > now) soonest = Math.min(soonest, until);
+      else this.#abort(execution, new Unconfirmed("no server was heard for the lease, which is strict"));
+    }
+    if (soonest < Number.POSITIVE_INFINITY) {
+      this.#strictTimer = after(soonest - now, () => this.#endUnconfirmed(steady()));
     }
   }
 
@@ -357,6 +389,7 @@ export class Worker {
     this.#ending = undefined;
     this.#wake?.stop();
     this.#stopTimer?.stop();
+    this.#strictTimer?.stop();
     this.#claim?.ender.abort();
     this.#claim = undefined;
     for (const execution of this.#executions) this.#abort(execution, new Lost("the worker has ended"));
@@ -365,10 +398,10 @@ export class Worker {
   }
 
   #begin(run: ClaimedRun): void {
-    const started = new Date();
+    const started = wall();
     const execution: Execution = {
       run,
-      ender: new AbortController(),
+      order: new EndOrder(),
       printer: new Printer(run.token, (request) =>
         this.#servers.ask({
           method: "POST",
@@ -407,14 +440,16 @@ export class Worker {
       scheduled: new Date(run.scheduled),
       trigger: run.trigger ?? undefined,
       deadline: timeoutMs === undefined ? undefined : new Date(started.getTime() + timeoutMs),
-      signal: execution.ender.signal,
+      get signal() {
+        return execution.order.signal;
+      },
       progress: (percent, text) => printer.progress(percent, text),
       output: (data, stream = "stdout") => printer.print(data, stream),
     };
     try {
-      const handler = this.#handlers.get(run.handler ?? "");
-      if (handler === undefined) throw new DoNotRetry(this.#unknown(run));
-      await handler(context, run.payload as never);
+      const known = this.#handlers.get(run.handler ?? "");
+      if (known === undefined) throw new DoNotRetry(this.#unknown(run));
+      await known.handler(context, fitting(known.payload, run.payload) as never);
       await this.#report(execution, outcome(execution));
     } catch (error) {
       await this.#report(execution, outcome(execution, { error }));
@@ -432,10 +467,9 @@ export class Worker {
       execution.isReported = true;
       execution.printer.drop();
     }
-    if (execution.ender.signal.aborted) return;
+    if (!execution.order.give(reason)) return;
     execution.timer?.stop();
     execution.timer = undefined;
-    execution.ender.abort(reason);
     if (reason instanceof TimedOut || reason instanceof Stopped) {
       execution.timer = after(this.#graceMs, () => {
         void this.#report(execution, outcome(execution, { error: reason }));
@@ -454,14 +488,24 @@ export class Worker {
   }
 }
 
+/** The payload as its handler takes it. */
+function fitting(payload: (value: unknown) => unknown, value: unknown): unknown {
+  try {
+    return payload(value);
+  } catch (error) {
+    throw new DoNotRetry(`the payload does not fit: ${errorText(error)}`);
+  }
+}
+
 /** What came of a handler that returned, or threw. */
 function outcome(execution: Execution, thrown?: { error: unknown }): Omit<DoneRun, "id" | "token"> {
-  const reason: unknown = execution.ender.signal.reason;
+  const { reason } = execution.order;
   // However it ended: its time was over.
   if (reason instanceof TimedOut) return { result: "failed", error: reason.message };
+  if (reason !== undefined && (execution.order.isSeen || (thrown && execution.order.isThrown(thrown.error)))) {
+    return { result: reason instanceof Cancelled ? "cancelled" : "stopped" };
+  }
   if (thrown === undefined) return { result: "succeeded" };
-  if (reason instanceof Cancelled) return { result: "cancelled" };
-  if (reason instanceof Stopped) return { result: "stopped" };
   const { error } = thrown;
   const failed = { result: "failed" as const, error: errorText(error) };
   if (error instanceof DoNotRetry) return { ...failed, final_failure: true };

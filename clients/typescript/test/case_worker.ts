@@ -1,22 +1,26 @@
 /**
- * The worker that tests of all languages drive: the same handlers, and the same lines on stdout, in each of them.
+ * The worker of the list of cases that is the same for all libraries: it says on stdout what its handlers do.
  *
- * WATCHBELL_SERVER, WATCHBELL_KEY, WATCHBELL_QUEUE, WATCHBELL_WORKER, CAPACITY and LEASE_MS say what it is to do.
+ * WATCHBELL_SERVER, WATCHBELL_KEY, WATCHBELL_QUEUE, WATCHBELL_WORKER, CAPACITY, LEASE_MS and LABELS (`zone=b`) say what it is to
+ * do. SIGTERM drains it. crates/cli/tests/dev/library.rs has the cases.
  */
 
-import { writeSync } from "node:fs";
+import { existsSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Cancelled, DoNotRetry, Worker } from "../src/index.js";
-import type { Handler } from "../src/index.js";
+import { Cancelled, DoNotRetry, Lost, RetryAfter, Stopped, TimedOut, Unconfirmed, Worker } from "../src/index.js";
+import type { Context, Handler, HandlerOptions } from "../src/index.js";
 
 const { env } = process;
 
+const pairs = (env["LABELS"] ?? "").split(",").filter((pair) => pair !== "");
+
 const worker = new Worker({
-  queues: [env["WATCHBELL_QUEUE"] ?? "case"],
+  queues: (env["WATCHBELL_QUEUE"] ?? "case").split(","),
   ...(env["WATCHBELL_WORKER"] ? { name: env["WATCHBELL_WORKER"] } : {}),
   capacity: Number(env["CAPACITY"] ?? 4),
   ...(env["LEASE_MS"] ? { leaseMs: Number(env["LEASE_MS"]) } : {}),
+  labels: Object.fromEntries(pairs.map((pair) => pair.split("=") as [string, string])),
 });
 
 /** Written before anything else happens, so that a process that dies has said what it began. */
@@ -24,30 +28,68 @@ function say(line: string): void {
   writeSync(1, `${line}\n`);
 }
 
-function handle<T>(name: string, handler: Handler<T>): void {
-  worker.handle<T>(name, async (context, payload) => {
+const REASONS: [new (text: string) => Error, string][] = [
+  [Cancelled, "cancelled"],
+  [TimedOut, "timeout"],
+  [Lost, "lost"],
+  [Unconfirmed, "unconfirmed"],
+  [Stopped, "stopping"],
+];
+
+function sayTold({ runId, signal }: Context): void {
+  const word = REASONS.find(([reason]) => signal.reason instanceof reason)?.[1] ?? String(signal.reason);
+  say(`told ${runId} ${word}`);
+}
+
+function handle<T>(name: string, handler: Handler<T>, options: HandlerOptions<T> = {}): void {
+  const told: Handler<T> = async (context, payload) => {
     say(`begin ${context.runId} ${context.attempt} ${context.token}`);
     try {
       await handler(context, payload);
     } finally {
       say(`end ${context.runId} ${context.attempt}`);
     }
-  });
+  };
+  worker.handle<T>(name, told, options);
 }
 
 handle("echo", () => undefined);
 
+/** Sleeps, and ends early when it is told to. */
 handle<{ seconds: number }>("sleep", async (context, { seconds }) => {
   try {
     await sleep(seconds * 1000, undefined, { signal: context.signal });
   } catch (error) {
-    if (context.signal.reason instanceof Cancelled) say(`cancelled ${context.runId}`);
+    sayTold(context);
     throw error;
   }
 });
 
-handle<{ final?: boolean } | undefined>("fail", (_, payload) => {
-  throw payload?.final ? new DoNotRetry("no") : new Error("no");
+/** Waits until it is told to end, and returns then. */
+handle("looks", async (context) => {
+  while (!context.signal.aborted) await sleep(10);
+  sayTold(context);
+});
+
+/** Waits for a file, and never looks whether it is to end. */
+handle<{ file: string }>("deaf", async (_, { file }) => {
+  while (!existsSync(file)) await sleep(10);
+});
+
+handle<{ final: boolean }>("fail", (_, { final }) => {
+  throw final ? new DoNotRetry("no") : new Error("no");
+});
+
+handle<{ ms: number }>("later", ({ attempt }, { ms }) => {
+  if (attempt === 1) throw new RetryAfter(ms, "busy");
+});
+
+handle<{ to: string }>("typed", (context, { to }) => context.output(to), {
+  payload: (value) => {
+    const { to } = value as { to?: unknown };
+    if (typeof to !== "string") throw new TypeError("`to` is a text");
+    return { to };
+  },
 });
 
 handle("progress", (context) => {

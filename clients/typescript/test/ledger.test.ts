@@ -54,6 +54,21 @@ test("numbers_grow_and_a_claim_is_settled_once_it_is_answered_or_given_up", () =
   assert.deepEqual(book.beat(0).body.settled, 3);
 });
 
+test("labels_go_with_claims_and_with_nothing_else", () => {
+  const labels = { zone: "b" };
+  const book = new Ledger({ worker: "w", queues: ["q"], capacity: 4, leaseMs: LEASE_MS, incarnation: 7, labels });
+  assert.deepEqual([book.claim(0).body.labels, "labels" in book.beat(0).body], [labels, false]);
+  assert.ok(!("labels" in ledger().claim(0).body));
+});
+
+test("it_tells_until_when_a_run_is_confirmed", () => {
+  const book = begun(given("a"));
+  assert.equal(book.confirmedUntil(given("a")), LEASE_MS);
+  const beat = book.beat(3);
+  book.take(beat, answer(beat), 4);
+  assert.deepEqual([book.confirmedUntil(given("a")), book.confirmedUntil(given("a", 2))], [LEASE_MS + 3, undefined]);
+});
+
 test("the_answer_to_a_settled_claim_gives_nothing", () => {
   const book = ledger();
   const said = book.claim(0);

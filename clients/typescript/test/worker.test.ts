@@ -11,6 +11,7 @@ import {
   Stopped,
   Superseded,
   TimedOut,
+  Unconfirmed,
   Unreachable,
   Worker,
 } from "../src/index.js";
@@ -175,6 +176,66 @@ describe("a worker", { concurrency: 4 }, () => {
     await working.end();
   });
 
+  test("a_handler_that_has_seen_the_cancel_is_cancelled_and_one_that_never_looked_is_what_it_did", async () => {
+    const queue = fresh();
+    const { worker } = make(queue, { leaseMs: 1_000, capacity: 8 });
+    const { begun, handler } = sleeper();
+    let finish = (): void => undefined;
+    const finished = new Promise<void>((resolve) => (finish = resolve));
+    worker.handle("throws", handler);
+    worker.handle("swallows", (context, payload) => (handler(context, payload) as Promise<void>).catch(() => undefined));
+    worker.handle("deaf", async ({ runId }) => {
+      begun.push(runId);
+      await finished;
+    });
+    const working = start(worker);
+    const names = ["deaf", "swallows", "throws"];
+    const ids = await Promise.all(names.map((name) => submit(queue, name)));
+    await until("all execute", () => begun.length === 3 || undefined);
+    for (const id of ids) await client.cancel(id);
+    // Whoever tells of the last one has told of those before it.
+    assert.equal((await ended(ids[2] ?? "")).state, "cancelled");
+    finish();
+    const states = await Promise.all(ids.map(async (id) => (await ended(id)).state));
+    assert.deepEqual(states, ["succeeded", "cancelled", "cancelled"]);
+    await working.end();
+  });
+
+  test("a_payload_that_does_not_fit_is_a_final_failure", async () => {
+    const queue = fresh();
+    const { worker } = make(queue);
+    const payloads: number[] = [];
+    const payload = (value: unknown): number => {
+      if (typeof value !== "number") throw new TypeError("a number is needed");
+      return value;
+    };
+    worker.handle<number>("count", (_, number) => void payloads.push(number), { payload });
+    const working = start(worker);
+    const good = await ended(await submit(queue, "count", { payload: 5 }));
+    const bad = await ended(await submit(queue, "count", { payload: "five" }));
+    assert.deepEqual([good.state, bad.state, bad.attempt, payloads], ["succeeded", "failed", 1, [5]]);
+    assert.equal(bad.attempts[0]?.error, "the payload does not fit: a number is needed");
+    await working.end();
+  });
+
+  test("a_strict_run_is_told_to_end_when_its_confirmation_lapses", async () => {
+    const own = await TestServer.start();
+    const ask = new Client({ servers: own.url });
+    const queue = fresh();
+    const { worker } = make(queue, { servers: own.url, leaseMs: 1_000 });
+    const { begun, reasons, handler } = sleeper();
+    worker.handle("sleep", handler);
+    await ask.setQueue(queue, { lease: "strict" });
+    const working = start(worker);
+    const { id } = await ask.submit({ queue, handler: "sleep" });
+    await until("it executes", () => begun.includes(id) || undefined);
+    await own.kill();
+    await until("it is told to end", () => reasons[0] instanceof Unconfirmed || undefined);
+    await own.restart();
+    await working.end();
+    await own.end();
+  });
+
   test("a_run_that_takes_too_long_fails_whether_its_handler_listens_or_not", async () => {
     const queue = fresh();
     const { worker } = make(queue, { graceMs: 200, leaseMs: 2_000 });
@@ -214,6 +275,7 @@ describe("a worker", { concurrency: 4 }, () => {
     assert.deepEqual([progress.percent, progress.text], [40, "page 4 of 10"]);
     const first = await client.output(id);
     assert.deepEqual(first.chunks.map((chunk) => chunk.text ?? chunk.base64), ["begun\n", "/w=="]);
+    for (const { at } of first.chunks) assert.ok(Math.abs(new Date(at ?? 0).getTime() - Date.now()) < 60_000);
     finish();
     assert.equal((await ended(id)).state, "succeeded");
     const last = await client.output(id);

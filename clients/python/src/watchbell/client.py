@@ -201,14 +201,15 @@ class Client:
         rate: Optional[Tuple[int, Length]] = None,
         waiting_max: Optional[int] = None,
         alert_after: Optional[Length] = None,
+        lease: Optional[str] = None,
         revision: Optional[int] = None,
     ) -> Queue:
         """Gives a queue these settings, and makes it if it is not there. What is left out is not limited any more.
 
-        `rate` is so many runs in any stretch of so long: `(100, "1m")`. With `revision` only if the queue is at it; otherwise
-        `Conflict`.
+        `rate` is so many runs in any stretch of so long: `(100, "1m")`. `lease` is `loose` or `strict`. With `revision` only if the
+        queue is at it; otherwise `Conflict`.
         """
-        spec: Dict[str, Any] = {"concurrency": concurrency, "per_key": per_key, "waiting_max": waiting_max}
+        spec: Dict[str, Any] = {"concurrency": concurrency, "per_key": per_key, "waiting_max": waiting_max, "lease": lease}
         if rate is not None:
             spec["rate"] = {"runs": rate[0], "per": length_text(rate[1])}
         if alert_after is not None:

@@ -19,6 +19,11 @@ def now() -> float:
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
+def wall() -> datetime:
+    """What time it is for people."""
+    return datetime.now(timezone.utc)
+
+
 def length_text(length: Length) -> str:
     """A length of time as servers read it. Numbers are seconds; parts of one are rounded up."""
     if isinstance(length, str):

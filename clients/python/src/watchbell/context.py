@@ -6,25 +6,30 @@ import asyncio
 import base64
 import threading
 from collections import deque
-from datetime import datetime, timedelta, timezone
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from datetime import datetime, timedelta
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from . import clock
-from .clock import read_instant
+from .clock import instant_text, read_instant
 from .error import Cancelled
 from .ledger import GivenRun
 
 # Kept, so that it can be sent again to another owner; and the most that one request may have.
 OUTPUT_KEPT_BYTES = 64 * 1024
 _CHUNKS_MAX = 256
+_CHUNK_BYTES = 8_192
+# What is printed within this time is sent under the time of its first byte, as servers keep it.
+_TOGETHER = timedelta(seconds=1)
 _TEXT_CHARS_MAX = 200
 
 
 class Cancellation:
-    """Whether a handler is to end, and why: `cancelled` by somebody, `timeout`, `lost` (another worker has the run by now), or
-    `stopping` (the worker ends, and does not wait any longer).
+    """Whether a handler is to end, and why: `cancelled` by somebody, `timeout`, `lost` (another worker has the run by now),
+    `unconfirmed` (no server was heard for the lease, and the run's queue has a strict one), or `stopping` (the worker ends, and
+    does not wait any longer).
 
     A handler that has seen it and then returns is reported as having ended early; one that never looked, as what came of it.
+    A coroutine has seen it when asyncio has cancelled it.
     """
 
     def __init__(self) -> None:
@@ -83,6 +88,10 @@ class Cancellation:
             callback()
         return is_first
 
+    def _was_thrown(self) -> None:
+        """A coroutine got it as an exception."""
+        self.is_seen = True
+
     def _peek(self) -> Optional[str]:
         return self._reason
 
@@ -94,12 +103,38 @@ def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         pass  # The loop is closed, and nobody waits.
 
 
+class _Chunk(NamedTuple):
+    """Some bytes that were printed to one stream, and when the first of them was."""
+
+    offset: int
+    stream: str
+    at: datetime
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+    def takes(self, stream: str, at: datetime, data: bytes) -> bool:
+        """Whether this may be put to it."""
+        is_soon = timedelta() <= at - self.at < _TOGETHER
+        return is_soon and stream == self.stream and len(self.data) + len(data) < _CHUNK_BYTES
+
+    def to_json(self, skipped: int) -> Dict[str, Any]:
+        data = self.data[skipped:]
+        told = {"offset": self.offset + skipped, "stream": self.stream, "at": instant_text(self.at)}
+        try:
+            return {**told, "text": data.decode()}
+        except UnicodeDecodeError:
+            return {**told, "base64": base64.b64encode(data).decode()}
+
+
 class OutputBuffer:
     """What a run printed and how far it has come, until a server has it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._chunks: Deque[Tuple[int, str, bytes]] = deque()
+        self._chunks: Deque[_Chunk] = deque()
         self._kept = 0
         self._end = 0
         self._expected = 0
@@ -108,20 +143,22 @@ class OutputBuffer:
 
     def print(self, stream: str, data: bytes) -> None:
         with self._lock:
+            at = clock.wall()
             # A piece is not longer than a request may be.
-            for at in range(0, len(data), OUTPUT_KEPT_BYTES):
-                self._append(stream, data[at : at + OUTPUT_KEPT_BYTES])
+            for begin in range(0, len(data), OUTPUT_KEPT_BYTES):
+                self._append(stream, at, data[begin : begin + OUTPUT_KEPT_BYTES])
 
-    def _append(self, stream: str, data: bytes) -> None:
+    def _append(self, stream: str, at: datetime, data: bytes) -> None:
         last = self._chunks[-1] if self._chunks else None
-        if last and last[1] == stream and last[0] >= self._expected and len(last[2]) + len(data) < 8_192:
-            self._chunks[-1] = (last[0], stream, last[2] + data)
+        # What a server may have is not changed.
+        if last and last.offset >= self._expected and last.takes(stream, at, data):
+            self._chunks[-1] = last._replace(data=last.data + data)
         else:
-            self._chunks.append((self._end, stream, data))
+            self._chunks.append(_Chunk(self._end, stream, at, data))
         self._end += len(data)
         self._kept += len(data)
         while self._kept > OUTPUT_KEPT_BYTES or len(self._chunks) > 4 * _CHUNKS_MAX:
-            self._kept -= len(self._chunks.popleft()[2])
+            self._kept -= len(self._chunks.popleft().data)
 
     def progress(self, told: Dict[str, Any]) -> None:
         with self._lock:
@@ -139,17 +176,16 @@ class OutputBuffer:
             body: Dict[str, Any] = {"token": token}
             chunks: List[Dict[str, Any]] = []
             left = OUTPUT_KEPT_BYTES
-            for offset, stream, data in self._chunks:
-                if offset + len(data) <= self._expected:
+            for chunk in self._chunks:
+                if chunk.end <= self._expected:
                     continue
-                skipped = max(0, self._expected - offset)
-                data = data[skipped:]
-                left -= len(data)
+                skipped = max(0, self._expected - chunk.offset)
+                left -= len(chunk.data) - skipped
                 if left < 0 or len(chunks) == _CHUNKS_MAX:
                     break
-                chunks.append(_chunk(offset + skipped, stream, data))
+                chunks.append(chunk.to_json(skipped))
             if chunks:
-                body["oldest"] = self._chunks[0][0]
+                body["oldest"] = self._chunks[0].offset
                 body["chunks"] = chunks
             progress = self._progress
             if progress is not None:
@@ -162,13 +198,6 @@ class OutputBuffer:
             self._expected = min(expected, self._end)
             if self._progress is progress:
                 self._progress = None
-
-
-def _chunk(offset: int, stream: str, data: bytes) -> Dict[str, Any]:
-    try:
-        return {"offset": offset, "stream": stream, "text": data.decode()}
-    except UnicodeDecodeError:
-        return {"offset": offset, "stream": stream, "base64": base64.b64encode(data).decode()}
 
 
 class Context:
@@ -227,7 +256,7 @@ class Context:
     def deadline(self) -> Optional[datetime]:
         """When the attempt must have ended, if it has a timeout."""
         left = self.remaining
-        return None if left is None else datetime.now(timezone.utc) + timedelta(seconds=left)
+        return None if left is None else clock.wall() + timedelta(seconds=left)
 
     @property
     def remaining(self) -> Optional[float]:

@@ -8,9 +8,10 @@ import queue
 import threading
 import traceback
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any, Callable, Dict, Optional
 
+from . import clock
 from .clock import instant_text
 from .context import Context
 from .error import Cancelled, Failed, GiveUp, RetryAfter
@@ -77,8 +78,9 @@ class Execution:
                 pass  # The loop is closed, and the task with it.
 
     def _cancel(self) -> None:
-        if self.task is not None and not self.has_ended:
-            self.task.cancel()
+        if self.task is not None and not self.has_ended and self.task.cancel():
+            # It is thrown where the coroutine waits, or will.
+            self.context.cancelled._was_thrown()
 
     def carry_out(self) -> Optional[BaseException]:
         """Calls a function, and gives what it raised."""
@@ -136,7 +138,7 @@ class Execution:
     def _made(self, result: Dict[str, Any], now: float) -> Dict[str, Any]:
         if self.began is not None:
             took = max(0.0, now - self.began)
-            result["started"] = instant_text(datetime.now(timezone.utc) - timedelta(seconds=took))
+            result["started"] = instant_text(clock.wall() - timedelta(seconds=took))
             result["took_ms"] = int(took * 1000)
         return result
 

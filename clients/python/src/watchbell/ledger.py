@@ -42,6 +42,8 @@ class GivenRun:
     timeout_ms: Optional[int]
     trigger: Optional[str]
     key: Optional[str]
+    # It is to end as soon as it is confirmed no more.
+    is_strict: bool = False
 
     @property
     def held(self) -> Held:
@@ -84,9 +86,17 @@ class _HeldRun:
 class Ledger:
     """One life of a worker."""
 
-    def __init__(self, name: str, queues: Sequence[str], incarnation: int, lease_ms: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        queues: Sequence[str],
+        incarnation: int,
+        lease_ms: int,
+        labels: Optional[Mapping[str, str]] = None,
+    ) -> None:
         self._name = name
         self._queues = list(queues)
+        self._labels = dict(labels or {})
         self._incarnation = incarnation
         self._lease_ms = lease_ms
         self._number = 0
@@ -115,6 +125,8 @@ class Ledger:
         body.update(worker=self._name, free=free, wait_ms=wait_ms if waits else 0)
         if self._cookie is not None:
             body["cookie"] = self._cookie
+        if self._labels:
+            body["labels"] = self._labels
         return self._request(body, is_claim=True, waits=waits)
 
     def beat(self, now: float) -> Request:
@@ -214,6 +226,7 @@ class Ledger:
                 timeout_ms=told.get("timeout_ms"),
                 trigger=told.get("trigger"),
                 key=told.get("key"),
+                is_strict=bool(told.get("strict")),
             )
             older = tokens.get(run.id)
             if older is not None:
@@ -236,6 +249,11 @@ class Ledger:
             return False
         known.is_begun = True
         return True
+
+    def confirmed_until(self, held: Held) -> Optional[float]:
+        """Until when the worker may act on a run without being heard; None, if it does not have it any more."""
+        known = self._held.get(held)
+        return None if known is None else known.confirmed_until
 
     def finish(self, held: Held, result: Dict[str, Any]) -> bool:
         """A run has this result; False if it was lost meanwhile."""

@@ -55,6 +55,7 @@ class Plan:
     lease: float
     grace: float
     drain_timeout: Optional[float]
+    labels: Dict[str, str]
     handlers: Dict[str, Handler]
     transport: Transport
 
@@ -79,7 +80,8 @@ class Life:
         self._lock = threading.Lock()
         self._claims = threading.Condition(self._lock)
         self._beats = threading.Condition(self._lock)
-        self._ledger = Ledger(plan.name, plan.queues, incarnation, int(plan.lease * 1000))
+        lease_ms = int(plan.lease * 1000)
+        self._ledger = Ledger(plan.name, plan.queues, incarnation, lease_ms, plan.labels)
         self._contact = Contact(plan.name)
         servers = len(self._transport.servers)
         self._claim_link = Link(servers, self._contact, min(5.0, plan.lease / 2))
@@ -481,9 +483,27 @@ class Life:
                 deadline = execution.begin(now)
                 if deadline is not None:
                     self._at(deadline, functools.partial(self._time_out, execution), execution)
+                if run.is_strict:
+                    self._watch_strict(execution)
                 return True
             self._forget(execution)
         return False
+
+    def _watch_strict(self, execution: Execution) -> None:
+        """Looks again when a run is confirmed no more, unless a server is heard until then. The lock is held."""
+        until = self._ledger.confirmed_until(execution.run.held)
+        if until is not None:
+            self._at(until, functools.partial(self._look_at_strict, execution), execution)
+
+    def _look_at_strict(self, execution: Execution) -> None:
+        with self._lock:
+            until = self._ledger.confirmed_until(execution.run.held)
+            if execution.has_ended or until is None:
+                return
+            if clock.now() < until:
+                return self._watch_strict(execution)
+        log.warning("worker %s is not heard, and ends %s: its queue has a strict lease", self._name, execution.run.id)
+        execution.tell_to_end("unconfirmed")
 
     def _time_out(self, execution: Execution) -> None:
         if execution.has_ended:

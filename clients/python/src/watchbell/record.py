@@ -146,6 +146,8 @@ class OutputChunk:
     offset: int
     stream: str
     data: bytes
+    # When its first byte was printed, if its worker said so.
+    at: Optional[datetime] = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,7 @@ class WorkerRecord:
     running: int
     is_to_drain: bool
     run_ids: List[str]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_submitted(told: Json) -> Submitted:
@@ -227,7 +230,8 @@ def read_run(told: Json) -> Run:
 
 def read_output(told: Json) -> Output:
     chunks = [
-        OutputChunk(chunk["offset"], chunk["stream"], _read_bytes(chunk)) for chunk in told["chunks"]
+        OutputChunk(chunk["offset"], chunk["stream"], _read_bytes(chunk), _instant(chunk.get("at")))
+        for chunk in told["chunks"]
     ]
     progress = _read_progress(told.get("progress"))
     return Output(told["run"], told.get("attempt"), told["bytes"], chunks, progress)
@@ -255,6 +259,7 @@ def read_worker(told: Json) -> WorkerRecord:
         running=told["running"],
         is_to_drain=told.get("drain") is not None,
         run_ids=[run["id"] for run in told.get("runs", [])],
+        labels=told.get("labels", {}),
     )
 
 

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, TypeVar, Union, overload
 
 from .context import Context
 from .execution import Handler
@@ -36,6 +36,7 @@ class Worker:
     - `lease`: so many seconds it may be silent before its runs are given to others, 1 to 86,400. It is heard five times as often.
     - `timeout`: for runs that have none; none, if it is not given.
     - `grace`: so many seconds a handler that was told to end may take before its run is reported without it.
+    - `labels`: words by which people tell workers apart, such as `{"zone": "b"}`: up to 16, shown by `watchbell worker list`.
     - `drain_timeout`: so many seconds `drain` waits for handlers before it tells them to end; for as long as they take, if it is
       not given.
     """
@@ -54,6 +55,7 @@ class Worker:
         timeout: Optional[float] = None,
         grace: float = 2.0,
         drain_timeout: Optional[float] = None,
+        labels: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.queues = [queues] if isinstance(queues, str) else list(queues)
         if not 1 <= len(self.queues) <= 32:
@@ -68,6 +70,7 @@ class Worker:
         self._timeout = timeout
         self._grace = grace
         self._drain_timeout = drain_timeout
+        self._labels = dict(labels or {})
         self._handlers: Dict[str, Handler] = {}
         self._transport = Transport(servers, key, project, ca)
         self._incarnation = 0
@@ -161,6 +164,7 @@ class Worker:
                 lease=self.lease,
                 grace=self._grace,
                 drain_timeout=self._drain_timeout,
+                labels=self._labels,
                 handlers=dict(self._handlers),
                 transport=self._transport,
             )
