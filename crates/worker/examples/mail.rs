@@ -31,7 +31,7 @@ async fn welcome(context: Context, payload: Welcome) -> Result<(), HandlerError>
 }
 
 /// The worker: what is on disk of it lies below `dir`.
-pub async fn mail_worker(server: Client, dir: &Path) -> Result<Worker, Box<dyn Error>> {
+pub(crate) async fn mail_worker(server: Client, dir: &Path) -> Result<Worker, Box<dyn Error>> {
     let spool = Spool::open(dir, "mail-1").await?;
     let worker = Worker::new("mail-1", ["mail"]).servers([server]).handler("welcome", welcome);
     Ok(worker.spool(spool).build()?)

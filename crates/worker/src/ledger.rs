@@ -97,6 +97,7 @@ struct Body {
 impl Ledger {
     /// A new life, with the results that former ones left.
     pub(crate) fn new(life: Life, results: Vec<DoneRun>) -> Self {
+        assert!(life.since <= life.incarnation, "what this life begins, it names itself");
         let results = results.into_iter().map(Unreported::new).collect();
         Self {
             life,

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Client;
+use client::worker::RunResult;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -63,6 +64,8 @@ pub(crate) struct Life {
     claims: Notify,
     beats: Notify,
     looks: Notify,
+    /// A run of a strict queue has begun.
+    strict: Notify,
     phase: watch::Sender<Phase>,
     ends: mpsc::UnboundedSender<Ending>,
 }
@@ -125,11 +128,15 @@ pub(crate) async fn live(
     sight: Arc<Sight>,
     control: mpsc::Receiver<Control>,
 ) -> Result<(), WorkerEnd> {
-    let (incarnation, since, left) = match &spool {
-        Some(spool) => (spool.incarnation(), spool.since(), spool.left().to_vec()),
-        // What it begins is known to nobody after its end.
-        None => (clock::wall_us(), clock::wall_us(), Vec::new()),
+    let (incarnation, since, left) = if let Some(spool) = &spool {
+        (spool.incarnation(), spool.since(), spool.left().to_vec())
+    } else {
+        // What its former lives began, nobody knows.
+        let incarnation = clock::wall_us();
+        (incarnation, incarnation, Vec::new())
     };
+    let died = left.iter().filter(|done| done.result == RunResult::Died).count();
+    sight.died.add(died);
     let journal = match spool {
         Some(spool) => Journal::of(spool, Arc::clone(&sight))
             .map_err(|why| WorkerEnd::Spool(format!("the spool has no thread: {why}")))?,
@@ -175,6 +182,7 @@ pub(crate) async fn live(
         claims: Notify::new(),
         beats: Notify::new(),
         looks: Notify::new(),
+        strict: Notify::new(),
         phase: watch::Sender::new(Phase::Works),
         ends,
         plan,
@@ -208,13 +216,17 @@ impl Life {
         let worker = &self.plan.name;
         let queues: Vec<&str> = self.plan.queues.iter().map(|(queue, _)| queue.as_str()).collect();
         tracing::info!(%worker, queues = queues.join(","), "the worker claims");
-        let left = self.state().ledger.unreported().len();
+        let state = self.state();
+        self.show(&state);
+        let left = state.ledger.unreported().len();
+        drop(state);
         if left > 0 {
             tracing::info!(%worker, results = left, "results of its former lives are reported first");
         }
         let mut duties = JoinSet::new();
         duties.spawn(Arc::clone(self).claim_again_and_again());
         duties.spawn(Arc::clone(self).beat_again_and_again());
+        duties.spawn(Arc::clone(self).end_unconfirmed_in_time());
         duties.spawn(Arc::clone(self).watch_spool());
         duties.spawn(Arc::clone(&self.printer).serve(Arc::clone(&self.dirty)));
         duties

@@ -26,7 +26,7 @@ pub struct Sight {
     pub died: Counter,
     /// Runs that it was told are lost.
     pub lost: Counter,
-    /// Results that came too late, and did not count.
+    /// Results that did not count: their runs were given to others meanwhile, or had ended, as after an answer that was lost.
     pub uncounted: Counter,
     /// Requests to servers, and those of them that failed.
     pub requests: Counter,

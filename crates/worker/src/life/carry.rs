@@ -67,6 +67,9 @@ impl Life {
         } else if state.ledger.begin(&held, clock::since_boot()) {
             drop(state);
             self.sight.begun.add(1);
+            if context.run().strict {
+                self.strict.notify_one();
+            }
             self.spawn(Arc::clone(self).carry_out(context));
             return None;
         }

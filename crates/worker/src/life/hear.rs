@@ -1,6 +1,7 @@
 //! What follows from answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::worker::{ClaimedRun, DoneRun, HeldRun};
 
@@ -12,7 +13,7 @@ impl Life {
     pub(super) fn hear(self: &Arc<Self>, news: News) {
         self.sight.uncounted.add(news.uncounted.len());
         for held in &news.uncounted {
-            tracing::warn!(worker = %self.plan.name, run = %held.id, "a result came too late, and did not count");
+            tracing::warn!(worker = %self.plan.name, run = %held.id, "a result did not count: its run was given to another meanwhile, or had ended");
         }
         self.journal.over(news.closed);
         self.hear_refused(news.refused);
@@ -27,7 +28,7 @@ impl Life {
         if news.drain {
             let _told = self.ends.send(Ending::Drain);
         }
-        self.take_runs(news.runs);
+        self.take_runs(news.runs, &news.confirmed);
         let state = self.state();
         for (held, until) in news.confirmed {
             if let Some(live) = state.live.get(&held.id).filter(|live| live.context.held() == held)
@@ -61,7 +62,7 @@ impl Life {
         }
     }
 
-    fn take_runs(self: &Arc<Self>, runs: Vec<ClaimedRun>) {
+    fn take_runs(self: &Arc<Self>, runs: Vec<ClaimedRun>, confirmed: &[(HeldRun, Duration)]) {
         if runs.is_empty() {
             return;
         }
@@ -78,6 +79,10 @@ impl Life {
             }
             let worker = Arc::clone(&self.plan.name);
             let context = Context::new(run, worker, Some(Arc::clone(&self.dirty)));
+            // One of a strict queue knows its time before it begins.
+            if let Some((_, until)) = confirmed.iter().find(|(confirmed, _)| *confirmed == held) {
+                context.confirm(*until);
+            }
             if let Some(former) = state.live.get(&held.id) {
                 // The same run still executes here under an older token: that has to end first.
                 former.context.tell_to_end(EndReason::Lost);

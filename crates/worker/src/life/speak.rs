@@ -115,8 +115,7 @@ impl Life {
         }
     }
 
-    /// Waits until the worker has to be heard, or has something to report that no claim takes along. Meanwhile it ends what
-    /// nobody confirms.
+    /// Waits until the worker has to be heard, or has something to report that no claim takes along.
     async fn next_beat(&self) -> Request {
         let every = self.plan.lease / 5;
         loop {
@@ -124,12 +123,32 @@ impl Life {
             let pause = {
                 let mut state = self.state();
                 let now = clock::since_boot();
-                state.end_unconfirmed(now);
                 if state.has_to_beat(now, every) {
                     state.last_sent = now;
                     return state.ledger.beat(now);
                 }
                 state.beat_pause(now, every)
+            };
+            match pause {
+                Some(pause) => {
+                    let _woken = tokio::time::timeout(pause, woken).await;
+                }
+                None => woken.await,
+            }
+        }
+    }
+
+    /// Ends runs of strict queues that nobody confirms in time, also while a server lets the worker wait for its answer.
+    pub(super) async fn end_unconfirmed_in_time(self: Arc<Self>) {
+        // A timer that slept with the machine is late by as much.
+        let pause_max = self.plan.lease / 5;
+        loop {
+            let woken = self.strict.notified();
+            let pause = {
+                let state = self.state();
+                let now = clock::since_boot();
+                state.end_unconfirmed(now);
+                state.ledger.unconfirmed_at(now).map(|at| at.saturating_sub(now).min(pause_max))
             };
             match pause {
                 Some(pause) => {
@@ -226,11 +245,10 @@ impl State {
         if let Some(report_at) = self.ledger.report_at().filter(|_| self.open.is_some()) {
             at = at.min(report_at).max(not_before);
         }
-        at = self.ledger.unconfirmed_at(now).map_or(at, |late| late.min(at));
         Some(at.saturating_sub(now).max(Duration::from_millis(1)))
     }
 
-    fn end_unconfirmed(&mut self, now: Duration) {
+    fn end_unconfirmed(&self, now: Duration) {
         for held in self.ledger.unconfirmed(now) {
             if let Some(live) = self.live.get(&held.id).filter(|live| live.context.held() == held) {
                 live.context.tell_to_end(EndReason::Unconfirmed);

@@ -14,7 +14,7 @@ use crate::ledger::held_of;
 
 /// A log is written anew when it has grown to so many times of what it had when it was made, and to this.
 const GROWTH: u64 = 4;
-const COMPACT_BYTES: u64 = 1024 * 1024;
+const COMPACT_BYTES: u64 = 256 * 1024;
 
 /// Damaged logs that are kept.
 const DAMAGED_MAX: usize = 8;
