@@ -42,4 +42,5 @@ mod dev {
     mod stop;
     mod verdict;
     mod worker_example;
+    mod worker_library;
 }
