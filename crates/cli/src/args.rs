@@ -444,6 +444,8 @@ pub(crate) fn command() -> Command {
 }
 
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod golden;
 
 #[cfg(test)]

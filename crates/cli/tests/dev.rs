@@ -12,6 +12,8 @@ mod dev {
     mod command;
     mod connection;
     mod crash;
+    mod demo;
+    mod deploy;
     mod document;
     mod door;
     mod elect;
