@@ -35,7 +35,7 @@ use crate::{
 };
 use directory::{Directory, Medium, Missing, StoreIdentity};
 use index::Index;
-use keeper::{AfterRound, BackgroundKeeper, KeeperTrouble};
+use keeper::{AfterRound, BackgroundKeeper, KeeperTrouble, RETRY_AFTER};
 use table::IndexError;
 use writer::{CommitRequest, GroupWriter};
 
@@ -151,7 +151,7 @@ fn write_layer(
         if let Some(trouble) = merge_keeper.trouble() {
             return Err(trouble);
         }
-        merge_keeper.call_and_wait();
+        merge_keeper.call_and_wait(RETRY_AFTER);
     }
     if !index.write_layer()? {
         return merge_keeper.trouble().map_or(Ok(AfterRound::Rest), Err);

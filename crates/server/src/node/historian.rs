@@ -83,8 +83,11 @@ impl Default for HistoryPace {
 /// Rounds of a shard in a row before others have their turn.
 const ROUNDS_MAX: usize = 4;
 
-/// Compactions of a shard in a row before others have their turn.
+/// Compactions of a shard in a row before others have their turn,
 const COMPACTIONS_MAX: usize = 8;
+
+/// and how long they may take together: there is one in each visit, and more if the store has nothing else to do.
+const COMPACTING_MAX: Duration = Duration::from_millis(50);
 
 /// Pages that are compacted at a time.
 const SOURCES_MAX: usize = 64;
@@ -145,6 +148,13 @@ struct ShardNotes {
     outputs: OutputSweep,
     /// How far reserved names were looked at.
     names: NameSweep,
+}
+
+impl ShardNotes {
+    /// Whether some have waited for so long that they have to be compacted also when the store has much else to do.
+    fn has_too_many_small(&self) -> bool {
+        self.small.values().any(|names| names.len() >= SOURCES_MAX)
+    }
 }
 
 pub(super) struct Historian {
@@ -230,8 +240,11 @@ impl Historian {
             }
         }
         self.survey(shard, notes).await?;
+        let begun = self.machine.reading().boot;
         for _ in 0..COMPACTIONS_MAX {
-            if !self.compact(shard, notes).await? {
+            let is_done = !self.compact(shard, notes).await?;
+            let took = self.machine.reading().boot.saturating_sub(begun);
+            if is_done || took > COMPACTING_MAX && !notes.has_too_many_small() {
                 break;
             }
         }
@@ -352,10 +365,10 @@ impl Historian {
     /// Makes few pages of many small ones, if there is a day that needs it. Tells whether there was.
     async fn compact(&self, shard: ShardId, notes: &mut ShardNotes) -> Visited<bool> {
         let now = self.handle.now();
-        let due = notes.small.iter().find(|((_, day), names)| {
+        let due = notes.small.iter().filter(|((_, day), names)| {
             names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
         });
-        let Some((&place, names)) = due else { return Ok(false) };
+        let Some((&place, names)) = due.max_by_key(|(_, names)| names.len()) else { return Ok(false) };
         let home = place.0;
         let names: Vec<PageName> = names.iter().copied().take(SOURCES_MAX).collect();
         let (mut sources, mut bytes) = (Vec::new(), 0);

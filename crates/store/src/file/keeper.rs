@@ -17,7 +17,8 @@ use std::time::Duration;
 use super::table::IndexError;
 use crate::log::is_full;
 
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// When a keeper in trouble tries again, and how long is long enough to wait for one.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What keeps a keeper from its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,13 +110,13 @@ impl BackgroundKeeper {
         self.state.lock().trouble.clone()
     }
 
-    /// Calls for a round, and waits until one has ended, for a moment at the most.
-    pub(super) fn call_and_wait(&self) {
+    /// Calls for a round, and waits until one has ended, for so long at the most.
+    pub(super) fn call_and_wait(&self, most: Duration) {
         let last = self.state.lock();
         let number = last.number;
         self.call();
         let ended = |round: &mut Round| round.number == number;
-        let waited = self.state.done.wait_timeout_while(last, RETRY_AFTER, ended);
+        let waited = self.state.done.wait_timeout_while(last, most, ended);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -173,7 +174,7 @@ mod tests {
         for rounds in 1..=2 {
             // Each call waits for a moment at the most, and its thread may not have run by then.
             while keeper.state.lock().number < rounds {
-                keeper.call_and_wait();
+                keeper.call_and_wait(RETRY_AFTER);
             }
             assert!(matches!(keeper.trouble(), Some(KeeperTrouble::Damaged(_))));
         }
@@ -200,9 +201,9 @@ mod tests {
             if rounds == 1 { Err(KeeperTrouble::Full) } else { Ok(AfterRound::Rest) }
         });
         let keeper = keeper.unwrap();
-        keeper.call_and_wait();
+        keeper.call_and_wait(RETRY_AFTER);
         while keeper.trouble().is_some() {
-            keeper.call_and_wait();
+            keeper.call_and_wait(RETRY_AFTER);
         }
     }
 }

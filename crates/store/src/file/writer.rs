@@ -4,16 +4,20 @@
 //! same group, writes the group to the log, syncs once, lets the index take it in, and only then
 //! answers anybody, those with a conflict too: their answer tells of commits that must be durable
 //! first.
+//!
+//! When the keeper of the index falls behind, commits become slower long before they have to stop: what comes late can be
+//! planned with, and a session whose renewal waits for seconds is lost.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::batch;
 use super::index::Index;
-use super::keeper::{BackgroundKeeper, KeeperTrouble};
+use super::keeper::{BackgroundKeeper, KeeperTrouble, RETRY_AFTER};
 use super::table::IndexError;
 use crate::log::{AppendError, Log};
 use crate::{Commit, CommitError, Key, Refusal, Version, Watchers, Write};
@@ -23,6 +27,15 @@ const GROUP_COMMITS_MAX: usize = 1_024;
 
 /// Layers in memory that may wait for the keeper before commits do.
 const CLOSED_LAYERS_MAX: usize = 8;
+
+/// Layers that may wait for it before commits become slower.
+const CLOSED_LAYERS_EASY: usize = 2;
+
+/// The longest that a group is held back. It gets smaller instead, so that what is small comes through soon.
+const GROUP_PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// So many bytes always fit in a group.
+const GROUP_BYTES_MIN: u64 = 64 * 1024;
 
 /// A commit on its way, encoded by the task that sent it.
 pub(super) struct CommitRequest {
@@ -72,9 +85,8 @@ impl GroupWriter {
     /// Works until nobody can send any more, then leaves everything tidy.
     pub(super) fn run(mut self, mut requests: mpsc::Receiver<CommitRequest>) {
         let mut waiting = Vec::new();
-        // A group must fit in a segment: `limits()` lets a commit have a quarter of one at the most.
-        let group_bytes_max = self.log.pool().segment_bytes() / 2;
         while let Some(request) = requests.blocking_recv() {
+            let group_bytes_max = self.group_bytes_max();
             let mut bytes = Log::record_bytes(request.payload.len());
             waiting.push(request);
             while waiting.len() < GROUP_COMMITS_MAX
@@ -84,9 +96,27 @@ impl GroupWriter {
                 bytes += Log::record_bytes(request.payload.len());
                 waiting.push(request);
             }
+            self.hold_back(bytes);
             self.serve(&mut waiting);
         }
         self.finish();
+    }
+
+    /// A group must fit in a segment: `limits()` lets a commit have a quarter of one at the most. While the keeper is behind
+    /// it has no more than it may be held back for.
+    fn group_bytes_max(&self) -> u64 {
+        let most = self.log.pool().segment_bytes() / 2;
+        let Some(layer_time) = layer_time(self.index.closed_layers()) else { return most };
+        let share = self.layer_bytes.saturating_mul(millis(GROUP_PAUSE_MAX)) / millis(layer_time);
+        share.max(GROUP_BYTES_MIN).min(most)
+    }
+
+    /// Waits before a group of so many bytes, as long as the keeper is behind and brings no layer to disk meanwhile.
+    fn hold_back(&self, bytes: u64) {
+        if let Some(layer_time) = layer_time(self.index.closed_layers()) {
+            let pause = bytes.saturating_mul(millis(layer_time)) / self.layer_bytes.max(1);
+            self.index_keeper.call_and_wait(Duration::from_millis(pause).min(GROUP_PAUSE_MAX));
+        }
     }
 
     fn serve(&mut self, waiting: &mut Vec<CommitRequest>) {
@@ -129,7 +159,7 @@ impl GroupWriter {
             if !behind {
                 return Ok(());
             }
-            self.index_keeper.call_and_wait();
+            self.index_keeper.call_and_wait(RETRY_AFTER);
         }
     }
 
@@ -217,6 +247,16 @@ impl GroupWriter {
     }
 }
 
+/// How long it shall take at least until the next layer is full, when so many wait: twice as long with each of them.
+fn layer_time(closed: usize) -> Option<Duration> {
+    let behind = u32::try_from(closed.checked_sub(CLOSED_LAYERS_EASY)?).ok()?;
+    Some(Duration::from_millis(500) * 2_u32.saturating_pow(behind))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A conflict that was judged against commits which then failed is none: nothing is decided.
 fn retry_later() -> CommitError {
     CommitError::Unavailable("the commits before it were not written: try again".into())
@@ -231,5 +271,18 @@ fn commit_error(error: IndexError) -> CommitError {
     match error {
         IndexError::Io(why) => CommitError::Unavailable(why.to_string()),
         IndexError::Damaged(why) => CommitError::Corrupt(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_slow_down_before_they_stop() {
+        assert_eq!(layer_time(CLOSED_LAYERS_EASY - 1), None);
+        let times: Vec<_> = (CLOSED_LAYERS_EASY..CLOSED_LAYERS_MAX).filter_map(layer_time).collect();
+        let seconds = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0].map(Duration::from_secs_f64);
+        assert_eq!(times, seconds, "half a minute goes by before nothing goes on");
     }
 }
