@@ -100,8 +100,12 @@ pub const SHARDS_MAX: u16 = 4_096;
 /// Most triggers of a shard: with 32 shards ten million, and room for uneven ones.
 pub const TRIGGERS_PER_SHARD_MAX: usize = 1_000_000;
 
-/// Most unfinished runs of a shard. A shard that has as many decides nothing new until some have ended.
+/// Most unfinished runs of a shard that go to hosts. A shard that has as many decides nothing new until some have ended.
 pub const RUNS_PER_SHARD_MAX: usize = 100_000;
+
+/// Runs of a project that wait outside the queues of a shard, for others of their triggers or for room. Other bounds of runs leave
+/// them out: they end when workers please.
+pub const RUNS_BEFORE_QUEUES_MAX: usize = 10_000;
 
 /// Runs that were launched and are not recorded, in a head: 16 KiB of them.
 pub const OPEN_RUNS_MAX: usize = 1_024;

@@ -53,9 +53,6 @@ impl Shard {
             return Ok(Done::Backfilled(BackfillProgress { started: 0, has_more: false }));
         }
         let runs = due(trigger, progress.until, to, now);
-        if !self.runs.has_room_for(runs.len()) {
-            return Err(Rejection::TooManyRuns);
-        }
         self.check_room(trigger, runs.len())?;
         let last = runs.last().map(|run| run.slot);
         let next = last.and_then(|last| trigger.schedule().next(last)).filter(|next| *next < to);

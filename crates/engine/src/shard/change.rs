@@ -404,9 +404,6 @@ impl Shard {
     }
 
     fn run(&mut self, serial: SerialId, now: Now) -> Result<Done, Rejection> {
-        if !self.runs.has_room_for(1) {
-            return Err(Rejection::TooManyRuns);
-        }
         let trigger = self.known(serial)?;
         if self.is_disabled(trigger.project()) {
             return Err(Rejection::ProjectIsDisabled);

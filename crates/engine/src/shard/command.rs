@@ -280,6 +280,10 @@ pub enum Rejection {
     #[error("too many runs are under way: wait until some have ended")]
     TooManyRuns,
     #[error(
+        "{waiting} runs of the project wait for others of their triggers to end, or for room in their queues, and at most {max} may in one shard: let workers claim some, or cancel some"
+    )]
+    TooManyRunsBeforeQueues { waiting: usize, max: usize },
+    #[error(
         "this request covers what lies from {from} on and before {until}, and goes on from there without a gap: give another one another name"
     )]
     BackfillElsewhere { from: Instant, until: Instant },

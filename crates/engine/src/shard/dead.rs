@@ -28,6 +28,7 @@ use super::command::{Done, Rejection};
 use super::hear::ShardAnswer;
 use super::memory::Delta;
 use super::record::{RunRecord, RunState};
+use super::runs::RunsBefore;
 use super::submit::queued;
 use super::{Now, Shard, Ticket, Unit};
 
@@ -107,10 +108,11 @@ impl Shard {
 
     /// Whether there is room for a dead run to wait again.
     fn check_redrive(&self, queue: &QueueRecord, run: &DeadDefinition) -> Result<(), Rejection> {
-        if run.record.trigger.is_some() && !self.runs.has_room_for(1) {
-            return Err(Rejection::TooManyRuns);
+        if run.record.trigger.is_some() {
+            self.runs.check_room(queue.id.project, true, 1)?;
         }
-        self.queues.check_room(queue, 1, usize::from(run.record.has_body()))
+        let more = RunsBefore { runs: 1, long: usize::from(run.record.has_body()) };
+        self.check_room_in(queue, more)
     }
 
     fn redrive_one(

@@ -12,7 +12,9 @@
 //! cancels it: one that waits ends at once; a worker that has it is told, and its successor waits for its end.
 //!
 //! **A full queue** takes no slot: it is skipped, and its record says why. A run on demand and a backfill are refused. What
-//! has a record already waits until there is room.
+//! has a record already has its place, and waits until there is room: so what waits outside a queue counts as waiting in it.
+//! Beside that, a project may have so many runs outside its queues: see [`crate::limits::RUNS_BEFORE_QUEUES_MAX`]. A slot
+//! that waits for another one of its trigger (`queue_one`, `replace`) is let through: of each trigger it is one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,7 @@ use super::change::ITSELF;
 use super::command::Rejection;
 use super::memory::Delta;
 use super::record::{Mark, RunRecord, RunState};
+use super::runs::RunsBefore;
 use super::submit::queued;
 use super::triggers::Trigger;
 use super::{Now, Shard, Unit};
@@ -53,7 +56,7 @@ impl Shard {
     pub(super) fn enqueue_slot(&mut self, place: u32, slot: Instant, mark: Mark, now: Now) {
         let trigger = self.triggers.at(place);
         let run = trigger.run_record(slot, mark.0, RunState::Waiting(mark.0));
-        let Some(queue) = self.queue_with_room(&run, now) else {
+        let Some(queue) = self.queue_with_room(&run, self.runs_before(&run), now) else {
             let skipped = trigger.skipped((slot, slot), 1, Reason::QueueFull, now);
             return self.skip(skipped, vec![self.passes(trigger, mark)], now.wall);
         };
@@ -68,7 +71,8 @@ impl Shard {
 
     /// Takes a run that may start from its record to its queue. If that is full, the run waits where it is.
     pub(super) fn enqueue_recorded(&mut self, sequence: u64, run: &RunRecord, now: Now) {
-        let Some(queue) = self.queue_with_room(run, now) else {
+        // It has its place, as all have that wait outside.
+        let Some(queue) = self.queue_with_room(run, RunsBefore::default(), now) else {
             return self.waiting.wait_for_room(sequence, run, now);
         };
         let mut changes: Vec<Delta> = queue.made.into_iter().collect();
@@ -91,12 +95,13 @@ impl Shard {
         }
     }
 
-    /// The queue of a run, if one more may wait there.
-    fn queue_with_room(&self, run: &RunRecord, now: Now) -> Option<FedQueue> {
+    /// The queue of a run, if one more may wait there beside those before it.
+    fn queue_with_room(&self, run: &RunRecord, before: RunsBefore, now: Now) -> Option<FedQueue> {
         let feed = run.target.feed()?;
         let name = &feed.form.queue;
         if let Some(known) = self.queues.named(run.project, name) {
-            let has_room = self.queues.check_room(known, 1, usize::from(feed.is_long())).is_ok();
+            let more = RunsBefore { runs: 1, long: usize::from(feed.is_long()) };
+            let has_room = self.queues.check_room(known, more, before).is_ok();
             return has_room.then(|| FedQueue { serial: known.id.serial, made: None });
         }
         let made = self.new_queue(run.project, name, ITSELF, now).ok()?;
@@ -155,14 +160,25 @@ impl Shard {
         }
     }
 
-    /// Whether the queue of a trigger, if it feeds one, takes so many more runs.
+    /// Whether there may be so many more runs of a trigger that have a record first, and its queue, if it feeds one, takes
+    /// them.
     pub(super) fn check_room(&self, trigger: &Trigger, runs: usize) -> Result<(), Rejection> {
-        let target = trigger.target();
-        let Some(feed) = target.feed() else { return Ok(()) };
-        let Some(queue) = self.queues.named(trigger.project(), &feed.form.queue) else {
-            return Ok(());
-        };
-        self.queues.check_room(queue, runs, if feed.is_long() { runs } else { 0 })
+        let (target, project) = (trigger.target(), trigger.project());
+        let feed = target.feed();
+        self.runs.check_room(project, feed.is_some(), runs)?;
+        let queue = feed.and_then(|feed| self.queues.named(project, &feed.form.queue));
+        let (Some(feed), Some(queue)) = (feed, queue) else { return Ok(()) };
+        let more = RunsBefore { runs, long: if feed.is_long() { runs } else { 0 } };
+        self.check_room_in(queue, more)
+    }
+
+    /// Whether so many more runs may come to a queue, beside those that wait in it and before it.
+    pub(super) fn check_room_in(
+        &self,
+        queue: &QueueRecord,
+        more: RunsBefore,
+    ) -> Result<(), Rejection> {
+        self.queues.check_room(queue, more, self.runs_before_queue(queue))
     }
 
     /// A trigger that feeds a queue.
@@ -177,12 +193,14 @@ impl Shard {
 /// Runs of a trigger that queues have.
 impl Shard {
     /// How many runs have a record and are to go to a queue.
-    pub(super) fn runs_before_queue(&self, queue: &QueueRecord) -> usize {
-        let leads_there = |run: &&Arc<RunRecord>| {
-            run.project == queue.id.project
-                && run.target.feed().is_some_and(|feed| feed.form.queue == queue.name)
-        };
-        self.runs.recorded().filter(leads_there).count()
+    pub(super) fn runs_before_queue(&self, queue: &QueueRecord) -> RunsBefore {
+        self.runs.before_queue(queue.id.project, &queue.name)
+    }
+
+    /// How many runs have a record and are to go to the queue of a run.
+    fn runs_before(&self, run: &RunRecord) -> RunsBefore {
+        let queue = run.target.feed().map(|feed| &feed.form.queue);
+        queue.map_or_else(RunsBefore::default, |queue| self.runs.before_queue(run.project, queue))
     }
 
     /// Whether a queue has an unfinished run of a trigger.

@@ -23,6 +23,7 @@ use super::command::Rejection;
 use super::output::Outputs;
 use super::queue_alert::QueueAlerts;
 use super::queue_sight::QueueSight;
+use super::runs::RunsBefore;
 use super::{Now, Ticket};
 
 /// The queues of a shard.
@@ -198,20 +199,21 @@ impl Queues {
         own.unwrap_or(usize::MAX).min(self.waiting_max)
     }
 
-    /// Whether so many more runs may wait in a queue, of which so many are long.
+    /// Whether so many more runs may wait in a queue, beside those that wait before it and have their places already.
     pub(super) fn check_room(
         &self,
         record: &QueueRecord,
-        runs: usize,
-        long_runs: usize,
+        more: RunsBefore,
+        before: RunsBefore,
     ) -> Result<(), Rejection> {
         let serial = record.id.serial;
-        let (waiting, max) = (self.runs.census(serial).waiting, self.waiting_max(record));
-        if waiting + runs > max {
+        let waiting = self.runs.census(serial).waiting + before.runs;
+        let max = self.waiting_max(record);
+        if waiting + more.runs > max {
             return Err(Rejection::QueueIsFull { waiting, max });
         }
-        let (long, max) = (self.runs.long(serial), self.long_max());
-        if long_runs > 0 && long + long_runs > max {
+        let (long, max) = (self.runs.long(serial) + before.long, self.long_max());
+        if more.long > 0 && long + more.long > max {
             return Err(Rejection::TooManyLongRuns { long, max });
         }
         Ok(())

@@ -23,6 +23,7 @@ use super::command::{Done, Rejection};
 use super::memory::Delta;
 use super::queues::QueuedRun;
 use super::record::Pause;
+use super::runs::RunsBefore;
 use super::{Now, Shard, Unit};
 
 /// A run that somebody wants a queue to have.
@@ -121,7 +122,7 @@ impl Shard {
             None => self.new_queue(project, queue, author, now)?,
         };
         let long = runs.iter().filter(|run| is_long(&run.action)).count();
-        self.queues.check_room(&queue, runs.len(), long)?;
+        self.check_room_in(&queue, RunsBefore { runs: runs.len(), long })?;
         // One unit, and so one commit, with the note of the request: what it says is there, or none of it.
         let mut unit = Unit::default().by(now.wall);
         if is_new {
@@ -243,7 +244,7 @@ impl Shard {
     pub(super) fn delete_queue(&mut self, queue: SerialId, now: Now) -> Result<Done, Rejection> {
         let record = self.queues.get(queue).ok_or(Rejection::NoSuchQueue)?;
         let census = self.queues.runs.census(queue);
-        let runs = census.waiting + census.running as usize + self.runs_before_queue(record);
+        let runs = census.waiting + census.running as usize + self.runs_before_queue(record).runs;
         if runs > 0 {
             return Err(Rejection::QueueHasRuns { runs });
         }

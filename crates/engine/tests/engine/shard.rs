@@ -22,6 +22,8 @@ mod output;
 mod queue;
 #[path = "shard/queue_alert.rs"]
 mod queue_alert;
+#[path = "shard/queue_bound.rs"]
+mod queue_bound;
 
 use std::time::Duration;
 

@@ -282,7 +282,7 @@ impl From<Rejection> for ApiError {
             Rejection::QueueIsFed(_) => conflict("queue-is-fed", "A trigger feeds the queue"),
             Rejection::TooManyTriggers => too_many("Too many triggers"),
             Rejection::TooManyNames => too_many("Too many names"),
-            Rejection::TooManyRuns => {
+            Rejection::TooManyRuns | Rejection::TooManyRunsBeforeQueues { .. } => {
                 too_many("Too many runs").retry_after(UNAVAILABLE_RETRY_AFTER)
             }
         }

@@ -17,10 +17,10 @@ use serde_json::value::RawValue;
 use super::OK;
 use super::bench::{Bench, draft};
 
-const EVERY_TEN: &str = r#"{"cron": "*/10 * * * * *"}"#;
+pub(super) const EVERY_TEN: &str = r#"{"cron": "*/10 * * * * *"}"#;
 
 /// A trigger that feeds the queue `mail`.
-fn feeding(schedule: &str, policy: &str) -> Draft {
+pub(super) fn feeding(schedule: &str, policy: &str) -> Draft {
     let mut draft = draft(schedule, policy);
     draft.webhook = None;
     let queue = r#"{"name": "mail", "handler": "welcome", "payload": {"to": "ann"}}"#;
@@ -38,14 +38,14 @@ fn feeding_long(policy: &str) -> Draft {
 
 /// A worker with one run at a time.
 #[derive(Default)]
-struct Clerk {
+pub(super) struct Clerk {
     number: u64,
     cookie: u64,
     has: Vec<(RunId, RunToken)>,
 }
 
 impl Clerk {
-    fn say(&mut self, bench: &mut Bench, done: Option<AttemptResult>) -> Vec<RunId> {
+    pub(super) fn say(&mut self, bench: &mut Bench, done: Option<AttemptResult>) -> Vec<RunId> {
         self.number += 1;
         let made = Some(Attempt { at: bench.now().wall, ..Attempt::default() });
         let reported = done.zip(self.has.first().copied());
@@ -82,14 +82,14 @@ impl Clerk {
     }
 
     /// Claims a run. Says whether there is one.
-    fn claims(&mut self, bench: &mut Bench) -> bool {
+    pub(super) fn claims(&mut self, bench: &mut Bench) -> bool {
         self.say(bench, None);
         self.say(bench, None);
         !self.has.is_empty()
     }
 }
 
-fn run(trigger: SerialId) -> Command {
+pub(super) fn run(trigger: SerialId) -> Command {
     Command::Run { trigger, author: String::new() }
 }
 
@@ -104,7 +104,7 @@ fn redrive(bench: &mut Bench) -> RunId {
     results[0].run().unwrap_or_else(|| panic!("{results:?}"))
 }
 
-fn at_most(waiting_max: u32) -> Command {
+pub(super) fn at_most(waiting_max: u32) -> Command {
     let settings = QueueSettings { waiting_max: Some(waiting_max), ..QueueSettings::default() };
     let (project, name) = (ProjectId::DEFAULT, "mail".into());
     Command::SetQueue { project, name, settings, author: String::new(), revision: None }
