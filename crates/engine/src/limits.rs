@@ -724,7 +724,7 @@ pub const SUBMIT_RUNS_MAX: usize = 1_000;
 /// Runs that one request claims, and that it says something about.
 pub const CLAIM_RUNS_MAX: usize = 1_000;
 
-/// Changes of runs of queues that are decided before others of the shard have their turn.
+/// Changes of runs of queues, and runs that are given, that time brings before others of the shard have their turn.
 pub const QUEUE_CHANGES_AT_ONCE: usize = 2_048;
 
 /// Longest concurrency key or unique key of a run, in characters.

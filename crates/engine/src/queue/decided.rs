@@ -47,19 +47,20 @@ pub struct Decided {
     pub ended: Vec<EndedRun>,
     /// The runs that were given, in the order of those changes.
     pub given: Vec<RunGiven>,
-    /// Changes that may still be added.
+    /// So many changes and gifts there may be.
     room: usize,
 }
 
 impl Decided {
-    /// Nothing so far, and at most so many changes.
+    /// Nothing so far, and at most so many changes and gifts.
     pub fn with_room(room: usize) -> Self {
         Self { room, ..Self::default() }
     }
 
-    /// Whether more may be decided.
+    /// Whether more may be decided. Runs that are given for the first time share a change, and each of them costs as much
+    /// as one.
     pub fn has_room(&self) -> bool {
-        self.changes.len() < self.room
+        self.changes.len() + self.given.len() < self.room
     }
 
     /// Makes a change that nobody has to decide: a run is submitted, a queue has other limits.

@@ -1,17 +1,53 @@
 //! Bounds of queues that keep one project, one queue or one request from stopping others.
 
+use std::sync::Arc;
+
 use engine::id::ProjectId;
 use engine::instant::Instant;
-use engine::limits::RUNS_BEFORE_QUEUES_MAX;
+use engine::limits::{
+    CLAIM_RUNS_MAX, QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX, SUBMIT_RUNS_MAX,
+};
 use engine::past::Reason;
 use engine::queue::draft::RunDraft;
 use engine::queue::given::AttemptResult;
 use engine::shard::command::{Command, Done, Rejection};
-use engine::shard::{RedriveResult, Submission};
+use engine::shard::{
+    ClaimCall, QueueView, RedriveResult, ShardAnswer, Submission, Ticket, WorkerCall,
+};
 use serde_json::value::RawValue;
 
 use super::bench::{BEGIN, Bench, draft};
 use super::feed::{Clerk, EVERY_TEN, at_most, feeding, run};
+
+/// A worker that says nothing yet.
+fn worker(number: usize) -> WorkerCall {
+    WorkerCall {
+        project: ProjectId::DEFAULT,
+        worker: format!("w{number}").into(),
+        incarnation: 1,
+        number: 1,
+        settled: 0,
+        lease_ms: 60_000,
+        since: 0,
+        is_draining: false,
+        done: Vec::new(),
+        released: Vec::new(),
+        running: None,
+        claim: None,
+    }
+}
+
+/// The second request of a worker: a claim, with the cookie of the first one's answer.
+fn claim(number: usize, cookie: u64, free: usize, wait_ms: u64) -> WorkerCall {
+    let queues = vec!["mail".into()];
+    let claim = Some(ClaimCall { cookie, queues, free, wait_ms, labels: Arc::default() });
+    WorkerCall { number: 2, settled: 1, running: Some(Vec::new()), claim, ..worker(number) }
+}
+
+/// The cookie of the shard's memory.
+fn cookie(bench: &mut Bench) -> u64 {
+    bench.work(worker(0)).cookie
+}
 
 /// So many runs wait in a queue, each about so many bytes.
 fn submit(bench: &mut Bench, queue: &str, count: usize, bytes: usize) -> Option<Done> {
@@ -21,6 +57,15 @@ fn submit(bench: &mut Bench, queue: &str, count: usize, bytes: usize) -> Option<
     let run: Submission = draft.build(Instant(BEGIN)).unwrap();
     let (project, queue, author) = (ProjectId::DEFAULT, queue.into(), String::new());
     bench.ask(Command::Submit { project, queue, runs: vec![run; count], author })
+}
+
+/// How a queue stands.
+fn view(bench: &mut Bench, queue: &str) -> QueueView {
+    bench.shard.show_queue(ProjectId::DEFAULT, queue, Ticket(5), bench.now());
+    match bench.answer() {
+        Some(ShardAnswer::Queue(Some(view))) => *view,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -102,4 +147,29 @@ fn as_many_dead_runs_are_redriven_as_there_is_room_for_though_they_wait_outside(
     let runs = bench.dead();
     let full = Some(Rejection::QueueIsFull { waiting: 2, max: 2 });
     assert_eq!(bench.refused(Command::Redrive { queue, runs }), full);
+}
+
+#[test]
+fn what_is_given_in_one_step_is_bounded_however_many_claims_wait_for_however_much() {
+    let mut bench = Bench::new();
+    let runs = (3 * QUEUE_CHANGES_AT_ONCE).next_multiple_of(SUBMIT_RUNS_MAX);
+    for _ in 0..runs / SUBMIT_RUNS_MAX {
+        assert!(submit(&mut bench, "mail", SUBMIT_RUNS_MAX, 1).is_some());
+    }
+    let queue = bench.queue("mail").id.serial;
+    let (author, note) = (String::new(), String::new());
+    bench.ask(Command::PauseQueue { queue, author, note, until: None });
+    let cookie = cookie(&mut bench);
+    for number in 0..10 {
+        bench.shard.hear(claim(number, cookie, CLAIM_RUNS_MAX, 20_000), Ticket(7), bench.now());
+    }
+    assert_eq!(bench.ask(Command::ResumeQueue { queue }), Some(Done::Resumed));
+    bench.step();
+    let given = view(&mut bench, "mail").census.running as usize;
+    assert!(given > 0 && given <= QUEUE_CHANGES_AT_ONCE, "{given} in one step");
+    for _ in 0..4 {
+        bench.step();
+        bench.commit();
+    }
+    assert_eq!(view(&mut bench, "mail").census.running as usize, runs, "the rest follows");
 }
