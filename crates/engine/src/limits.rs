@@ -839,6 +839,9 @@ pub const DEAD_RUNS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 /// Dead runs that go before others of the shard have their turn.
 pub const DEAD_RUNS_FORGOTTEN_AT_ONCE: usize = 32;
 
+/// Dead runs that go when another one dies, if there are more than may be kept.
+pub const DEAD_RUNS_FORGOTTEN_FOR_ONE: usize = 2;
+
 /// Dead runs that one request redrives, where the store takes so many writes in a commit.
 pub const REDRIVE_RUNS_MAX: usize = 150;
 

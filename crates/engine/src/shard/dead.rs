@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::id::{ProjectId, RunId, SerialId};
 use crate::instant::Instant;
-use crate::limits::DEAD_RUNS_FORGOTTEN_AT_ONCE;
+use crate::limits::{DEAD_RUNS_FORGOTTEN_AT_ONCE, DEAD_RUNS_FORGOTTEN_FOR_ONE};
 use crate::mutant::{Mutant, pick};
 use crate::past::{End, Finished};
 use crate::policy::{Overlap, Policy};
@@ -67,11 +67,8 @@ impl RedriveResult {
 impl Shard {
     /// How a run leaves its queue: dead, if it can be redriven.
     pub(super) fn leaves_queue(&self, place: RunPlace, run: &Finished) -> Delta {
-        match run.end {
-            End::Dead | End::Failed => {}
-            End::Succeeded | End::Cancelled | End::Expired | End::Unknown => {
-                return Delta::Decided(QueueDelta::Ended(place));
-            }
+        if !can_be_redriven(run.end) {
+            return Delta::Decided(QueueDelta::Ended(place));
         }
         let last = run.attempts.last().cloned();
         let run = Finished { attempts: last.into_iter().collect(), ..run.clone() };
@@ -183,9 +180,19 @@ impl Shard {
         })
     }
 
-    /// Forgets dead runs of which there are too many, or that are too old.
+    /// Forgets dead runs of which there are too many, or that are too old, before others have their turn.
     pub(super) fn forget_dead(&mut self, now: Now) {
-        for _ in 0..DEAD_RUNS_FORGOTTEN_AT_ONCE {
+        self.forget_some_dead(DEAD_RUNS_FORGOTTEN_AT_ONCE, now);
+    }
+
+    /// Forgets as many dead runs as make room for one that died, and one more: however fast runs die, no more are kept than
+    /// may be.
+    pub(super) fn make_room_for_dead(&mut self, now: Now) {
+        self.forget_some_dead(DEAD_RUNS_FORGOTTEN_FOR_ONE, now);
+    }
+
+    fn forget_some_dead(&mut self, most: usize, now: Now) {
+        for _ in 0..most {
             let Some(dead) = self.queues.dead.next_to_go(now.wall) else { return };
             self.enact(Unit::of(vec![Delta::DeadGone(dead)]).by(now.wall));
         }
@@ -199,6 +206,14 @@ impl Shard {
         });
         let found = found.copied();
         self.outbox.answer(ticket, ShardAnswer::Dead(found));
+    }
+}
+
+/// Whether a run that ended so is kept to be redriven.
+pub(super) fn can_be_redriven(end: End) -> bool {
+    match end {
+        End::Dead | End::Failed => true,
+        End::Succeeded | End::Cancelled | End::Expired | End::Unknown => false,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::queue::unfinished::QueueDelta;
 use super::attempts::RunRef;
 use super::change::ITSELF;
 use super::command::{Done, Rejection};
+use super::dead::can_be_redriven;
 use super::memory::Delta;
 use super::queues::QueuedRun;
 use super::record::Pause;
@@ -372,6 +373,9 @@ impl Shard {
         unit.changes.push(Delta::Past(Line::Run(finished)));
         unit.changes.extend(notice);
         self.enact(unit);
+        if can_be_redriven(end) {
+            self.make_room_for_dead(now);
+        }
         if end == End::Succeeded {
             self.watch_over(serial);
         }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::{
-    CLAIM_RUNS_MAX, QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX, SUBMIT_RUNS_MAX,
+    CLAIM_RUNS_MAX, DEAD_RUNS_PER_QUEUE_MAX, QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX,
+    SUBMIT_RUNS_MAX,
 };
-use engine::past::Reason;
+use engine::past::{Attempt, Reason};
 use engine::queue::draft::RunDraft;
 use engine::queue::given::AttemptResult;
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::{
-    ClaimCall, QueueView, RedriveResult, ShardAnswer, Submission, Ticket, WorkerCall,
+    ClaimCall, DoneCall, QueueView, RedriveResult, ShardAnswer, Submission, Ticket, WorkerCall,
 };
 use serde_json::value::RawValue;
 
@@ -172,4 +173,29 @@ fn what_is_given_in_one_step_is_bounded_however_many_claims_wait_for_however_muc
         bench.commit();
     }
     assert_eq!(view(&mut bench, "mail").census.running as usize, runs, "the rest follows");
+}
+
+#[test]
+fn dead_runs_go_as_fast_as_others_come() {
+    let mut bench = Bench::new();
+    let workers = DEAD_RUNS_PER_QUEUE_MAX / CLAIM_RUNS_MAX + 3;
+    for _ in 0..workers {
+        assert!(submit(&mut bench, "mail", CLAIM_RUNS_MAX, 1).is_some());
+    }
+    let cookie = cookie(&mut bench);
+    // Nobody steps between what the workers say.
+    for number in 0..workers {
+        let reply = bench.work(claim(number, cookie, CLAIM_RUNS_MAX, 0));
+        assert_eq!(reply.runs.len(), CLAIM_RUNS_MAX);
+        let done = reply.runs.iter().map(|run| DoneCall {
+            run: run.id,
+            token: run.given.token,
+            result: AttemptResult::FailedForGood,
+            made: Some(Attempt::default()),
+        });
+        bench.work(WorkerCall { number: 3, settled: 2, done: done.collect(), ..worker(number) });
+        let dead = view(&mut bench, "mail").dead;
+        let died = (number + 1) * CLAIM_RUNS_MAX;
+        assert_eq!(dead, died.min(DEAD_RUNS_PER_QUEUE_MAX), "after {number}");
+    }
 }
