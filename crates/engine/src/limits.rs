@@ -668,8 +668,11 @@ pub const WORKER_DEATHS_MAX: u32 = 3;
 /// Attempts of a run of a queue of which is kept what came of them; of the last ones, if there were more.
 pub const RUN_ATTEMPTS_KEPT_MAX: usize = 10;
 
-/// Workers that the owner of a shard knows at a time.
-pub const WORKERS_PER_SHARD_MAX: usize = 10_000;
+/// Workers of a project that the owner of a shard knows at a time.
+pub const WORKERS_PER_PROJECT_MAX: usize = 10_000;
+
+/// Workers of all projects that the owner of a shard knows at a time.
+pub const WORKERS_PER_SHARD_MAX: usize = 20_000;
 
 /// A worker without runs that was not heard of for so long is forgotten, in milliseconds.
 pub const WORKER_FORGOTTEN_MS: u64 = 600_000;

@@ -4,7 +4,7 @@ use client::key::{KeySpec, Scope};
 use client::run::RunState;
 use client::worker::{BeatRequest, ClaimRequest, RunResult};
 use client::{Client, ClientError};
-use engine::limits::{API_CONNECTIONS_MAX, PAYLOAD_BYTES_MAX, WORKERS_PER_SHARD_MAX};
+use engine::limits::{API_CONNECTIONS_MAX, PAYLOAD_BYTES_MAX, WORKERS_PER_PROJECT_MAX};
 use rig::{PATIENCE, Random, machine, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
@@ -219,9 +219,9 @@ async fn stays_well(polls: usize, beats: usize) {
         }
     }
     // Those that waited are known too, and the good one, as far as there was room for them.
-    let room = WORKERS_PER_SHARD_MAX.saturating_sub(polls + 1);
+    let room = WORKERS_PER_PROJECT_MAX.saturating_sub(polls + 1);
     let surplus = beats.saturating_sub(room);
-    assert_eq!(refused, surplus, "a shard knows so many workers and no more");
+    assert_eq!(refused, surplus, "a shard knows so many workers of a project and no more");
     for index in 0..beats {
         // The same again and again: nothing comes of it.
         let beat = BeatRequest {
@@ -252,5 +252,5 @@ async fn open_polls_and_endless_beats_leave_a_server_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn very_many_open_polls_and_endless_beats_leave_a_server_well() {
     let _machine = machine::works().await;
-    stays_well(POLLS_LONG, WORKERS_PER_SHARD_MAX + 50).await;
+    stays_well(POLLS_LONG, WORKERS_PER_PROJECT_MAX + 50).await;
 }

@@ -8,12 +8,13 @@
 
 mod hearing;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::id::SerialId;
-use crate::limits::{WORKER_FORGOTTEN_MS, WORKERS_PER_SHARD_MAX};
+use crate::limits::{WORKER_FORGOTTEN_MS, WORKERS_PER_PROJECT_MAX, WORKERS_PER_SHARD_MAX};
 use crate::mutant::{self, Mutant, pick};
 use crate::past::End;
 use crate::shard::{Now, Ticket};
@@ -32,6 +33,8 @@ use super::worker::{
 pub struct Workers {
     cookie: u64,
     known: HashMap<Arc<str>, KnownWorker>,
+    /// How many of these each project has, by what its workers' names begin with.
+    of_project: HashMap<Box<str>, usize>,
     /// Since when (steady) this owner listens without a break: everybody is heard for a whole period from then on.
     listening_since: u64,
     last_step: u64,
@@ -94,9 +97,14 @@ impl Workers {
             worker.incarnation = worker.incarnation.max(claimant.incarnation);
         }
         mutant::also(Mutant::IncarnationsUnread, || known.clear());
+        let mut of_project = HashMap::new();
+        for worker in known.keys() {
+            *of_project.entry(project_of(worker).into()).or_default() += 1;
+        }
         Self {
             cookie: pick(Mutant::CookieOfBefore, now.random, 1),
             known,
+            of_project,
             listening_since: pick(Mutant::NoFreshPeriod, now.steady, 0),
             last_step: now.steady,
             waiting: BTreeMap::new(),
@@ -120,8 +128,11 @@ impl Workers {
         decided: &mut Decided,
         now: Now,
     ) -> Heard {
-        if self.known.len() >= WORKERS_PER_SHARD_MAX && !self.known.contains_key(&request.worker) {
-            return Heard::TooManyWorkers;
+        if !self.known.contains_key(&request.worker) {
+            if !self.has_room_for(&request.worker) {
+                return Heard::TooManyWorkers;
+            }
+            *self.of_project.entry(project_of(&request.worker).into()).or_default() += 1;
         }
         let unheard = KnownWorker::new(request.incarnation);
         let former = self.known.get(&request.worker);
@@ -282,10 +293,16 @@ impl Workers {
         self.by_queue.range((queue, 0)..=(queue, u64::MAX)).count()
     }
 
+    /// Whether one more worker may be known, who has this name.
+    fn has_room_for(&self, worker: &str) -> bool {
+        let of_project = self.of_project.get(project_of(worker)).copied().unwrap_or(0);
+        of_project < WORKERS_PER_PROJECT_MAX && self.known.len() < WORKERS_PER_SHARD_MAX
+    }
+
     /// Forgets workers that have no runs and were not heard of for long.
     fn forget_gone(&mut self, runs: &UnfinishedRuns, now: Now) {
         let since = self.listening_since;
-        let news = &mut self.news;
+        let (news, of_project) = (&mut self.news, &mut self.of_project);
         let mut forget_by = u64::MAX;
         self.known.retain(|name, known| {
             let gone_at = known.heard.unwrap_or(since) + WORKER_FORGOTTEN_MS;
@@ -296,6 +313,12 @@ impl Workers {
                 forget_by = forget_by.min(gone_at.max(now.steady + LISTEN_AGAIN_MS));
             } else {
                 news.push((Arc::clone(name), WorkerTurn::Gone));
+                if let Entry::Occupied(mut count) = of_project.entry(project_of(name).into()) {
+                    *count.get_mut() -= 1;
+                    if *count.get() == 0 {
+                        count.remove();
+                    }
+                }
             }
             is_kept
         });
@@ -442,6 +465,11 @@ pub const BEATS_PER_LEASE: u64 = 5;
 /// So long a worker that has this lease may be silent before it is given nothing more, in milliseconds.
 pub fn two_beats(lease_ms: u32) -> u64 {
     u64::from(lease_ms) * 2 / BEATS_PER_LEASE
+}
+
+/// What the names of all workers of a project begin with: see [`crate::shard`].
+fn project_of(worker: &str) -> &str {
+    worker.split_once('/').map_or("", |(project, _)| project)
 }
 
 fn sorted<'a>(runs: impl Iterator<Item = &'a HeldRun>) -> Vec<HeldRun> {

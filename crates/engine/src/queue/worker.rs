@@ -110,7 +110,7 @@ pub enum Heard {
     Waits,
     /// A later life of the worker was heard: this one has to stop.
     OldIncarnation,
-    /// As many workers are known as may be.
+    /// As many workers of its project, or of all projects, are known as may be.
     TooManyWorkers,
 }
 

@@ -89,7 +89,7 @@ pub enum ShardAnswer {
     Worker(Box<WorkerReply>),
     /// A later life of the worker was heard: this one has to stop.
     OldIncarnation,
-    /// As many workers are known as may be.
+    /// As many workers of its project, or of all projects, are known as may be.
     TooManyWorkers,
     /// A newer claim of the same worker made this one void.
     Void,
@@ -372,7 +372,7 @@ impl Shard {
     }
 }
 
-/// A name that workers of other projects do not have.
+/// A name that workers of other projects do not have: it begins with the project and a slash.
 fn tell_apart(project: ProjectId, worker: &str) -> Arc<str> {
     format!("{}/{worker}", project.0).into()
 }

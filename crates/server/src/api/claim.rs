@@ -503,7 +503,7 @@ fn refusal(answer: &ShardAnswer) -> ApiError {
             StatusCode::TOO_MANY_REQUESTS,
             "too-many",
             "Too many workers",
-            "as many workers are known to this shard as may be: let some end, and try again later",
+            "as many workers of the project, or of all projects, are known to this shard as may be: let some end, and try again later",
         ),
         ShardAnswer::Rejected(why) => (*why).into(),
         ShardAnswer::Void => ApiError::new(

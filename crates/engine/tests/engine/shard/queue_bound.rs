@@ -6,7 +6,7 @@ use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::{
     CLAIM_RUNS_MAX, DEAD_RUNS_PER_QUEUE_MAX, QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX,
-    SUBMIT_RUNS_MAX,
+    SUBMIT_RUNS_MAX, WORKERS_PER_PROJECT_MAX, WORKERS_PER_SHARD_MAX,
 };
 use engine::past::{Attempt, Reason};
 use engine::queue::draft::RunDraft;
@@ -198,4 +198,27 @@ fn dead_runs_go_as_fast_as_others_come() {
         let died = (number + 1) * CLAIM_RUNS_MAX;
         assert_eq!(dead, died.min(DEAD_RUNS_PER_QUEUE_MAX), "after {number}");
     }
+}
+
+#[test]
+fn the_workers_that_one_project_has_leave_room_to_those_of_others() {
+    let mut bench = Bench::new();
+    let mut hear = |project, number| {
+        let call = WorkerCall { project: ProjectId(project), ..worker(number) };
+        bench.shard.hear(call, Ticket(7), bench.now());
+        match bench.answer() {
+            Some(ShardAnswer::Worker(_)) => true,
+            Some(ShardAnswer::TooManyWorkers) => false,
+            other => panic!("{other:?}"),
+        }
+    };
+    for number in 0..WORKERS_PER_PROJECT_MAX {
+        assert!(hear(1, number));
+    }
+    assert!(!hear(1, WORKERS_PER_PROJECT_MAX), "one too many");
+    assert!(hear(1, 0), "one that is known");
+    for number in 0..WORKERS_PER_SHARD_MAX - WORKERS_PER_PROJECT_MAX {
+        assert!(hear(2, number), "another project's");
+    }
+    assert!(!hear(3, 0), "the shard has as many as it may");
 }
