@@ -285,7 +285,7 @@ impl Shard {
                 queue: Arc::clone(self.queues.get(run.queue)?),
                 place: self.queues.runs.place(sequence)?,
                 given,
-                queued: self.queues.action(run.order),
+                queued: self.queues.action(run.queue, run.order),
             })
         });
         WorkerReply {

@@ -102,7 +102,7 @@ impl Queues {
             self.of_trigger.insert((trigger, submitted.born, order.sequence));
         }
         self.alerts.comes(queue, order.due);
-        self.actions.keep(order, &run.record);
+        self.actions.keep(queue, order, &run.record);
         self.runs.apply(&QueueDelta::Submitted(submitted));
     }
 
@@ -226,15 +226,15 @@ impl Queues {
 
     /// A run that is past leaves nothing behind.
     pub(super) fn ended(&mut self, run: &SubmittedRun) {
-        self.actions.forget(run.order);
+        self.actions.forget(run.queue, run.order);
         if let Some(trigger) = trigger_of(run) {
             self.of_trigger.remove(&(trigger, run.born, run.order.sequence));
         }
     }
 
     /// What a run is about, if that is in memory.
-    pub(super) fn action(&self, order: ClaimOrder) -> Option<Arc<QueuedRecord>> {
-        self.actions.kept.get(&order).cloned()
+    pub(super) fn action(&self, queue: SerialId, order: ClaimOrder) -> Option<Arc<QueuedRecord>> {
+        self.actions.of_queue.get(&queue)?.kept.get(&order).cloned()
     }
 
     /// The unfinished runs of a trigger that queues have, by their slots.
@@ -305,33 +305,74 @@ impl UniqueKeys {
     }
 }
 
-/// What runs are about, for those who claim them, as far as there is room: of those that are claimed first. The rest is read
-/// from the store.
+/// What runs are about, for those who claim them, as far as there is room: of each queue, of those that are claimed first. What
+/// there is no room for goes from the queue that has most, so one that nobody serves leaves others their share. The rest is
+/// read from the store.
 #[derive(Default)]
 struct KeptActions {
+    of_queue: BTreeMap<SerialId, KeptOfQueue>,
+    /// The queues that have some, by how many bytes these are.
+    by_bytes: BTreeSet<(usize, SerialId)>,
+    bytes: usize,
+}
+
+/// What runs of a queue are about.
+#[derive(Default)]
+struct KeptOfQueue {
     kept: BTreeMap<ClaimOrder, Arc<QueuedRecord>>,
     bytes: usize,
 }
 
 impl KeptActions {
-    fn keep(&mut self, order: ClaimOrder, record: &Arc<QueuedRecord>) {
-        let is_last = self.kept.last_key_value().is_none_or(|(last, _)| order > *last);
-        let bytes = bytes_of(record);
-        if record.action.is_none() || is_last && self.bytes + bytes > ACTIONS_KEPT_BYTES_MAX {
+    fn keep(&mut self, queue: SerialId, order: ClaimOrder, record: &Arc<QueuedRecord>) {
+        if record.action.is_none() || self.would_go_at_once(queue, order, record) {
             return;
         }
-        self.bytes += bytes;
-        self.kept.insert(order, Arc::clone(record));
+        self.change(queue, |own| {
+            own.bytes += bytes_of(record);
+            own.kept.insert(order, Arc::clone(record));
+        });
         while self.bytes > ACTIONS_KEPT_BYTES_MAX
-            && let Some((_, last)) = self.kept.pop_last()
+            && let Some(&(_, most)) = self.by_bytes.last()
         {
-            self.bytes -= bytes_of(&last);
+            self.change(most, |of_most| {
+                if let Some((_, last)) = of_most.kept.pop_last() {
+                    of_most.bytes -= bytes_of(&last);
+                }
+            });
         }
     }
 
-    fn forget(&mut self, order: ClaimOrder) {
-        if let Some(record) = self.kept.remove(&order) {
-            self.bytes -= bytes_of(&record);
+    /// Whether there is no room for one more, its queue has most, and it is the last of it.
+    fn would_go_at_once(&self, queue: SerialId, order: ClaimOrder, record: &QueuedRecord) -> bool {
+        let has_most = self.by_bytes.last().is_some_and(|(_, most)| *most == queue);
+        let last = || self.of_queue.get(&queue)?.kept.last_key_value();
+        self.bytes + bytes_of(record) > ACTIONS_KEPT_BYTES_MAX
+            && has_most
+            && last().is_some_and(|(last, _)| order > *last)
+    }
+
+    fn forget(&mut self, queue: SerialId, order: ClaimOrder) {
+        self.change(queue, |own| {
+            if let Some(record) = own.kept.remove(&order) {
+                own.bytes -= bytes_of(&record);
+            }
+        });
+    }
+
+    /// Changes what is kept of a queue. What is kept of none leaves nothing behind.
+    fn change(&mut self, queue: SerialId, change: impl FnOnce(&mut KeptOfQueue)) {
+        let own = self.of_queue.entry(queue).or_default();
+        let before = own.bytes;
+        change(own);
+        let after = own.bytes;
+        if after == 0 {
+            self.of_queue.remove(&queue);
+        }
+        if before != after {
+            self.by_bytes.remove(&(before, queue));
+            self.by_bytes.extend((after > 0).then_some((after, queue)));
+            self.bytes = self.bytes - before + after;
         }
     }
 }
@@ -345,9 +386,8 @@ mod tests {
     use super::*;
     use crate::queue::given::GivenPolicy;
 
-    #[test]
-    fn what_is_claimed_first_is_kept_however_late_it_comes() {
-        let record = Arc::new(QueuedRecord {
+    fn record() -> Arc<QueuedRecord> {
+        Arc::new(QueuedRecord {
             born: Instant(5),
             trigger: None,
             expires: None,
@@ -358,22 +398,44 @@ mod tests {
             timeout_ms: None,
             redriven_from: None,
             action: serde_json::value::RawValue::from_string("{}".to_owned()).ok(),
-        });
-        let order = |priority, sequence| ClaimOrder { priority, due: Instant(5), sequence };
+        })
+    }
+
+    fn order(priority: u8, sequence: u64) -> ClaimOrder {
+        ClaimOrder { priority, due: Instant(5), sequence }
+    }
+
+    #[test]
+    fn what_is_claimed_first_is_kept_however_late_it_comes() {
+        let (record, queue) = (record(), SerialId(1));
         let mut actions = KeptActions::default();
         let room = ACTIONS_KEPT_BYTES_MAX / bytes_of(&record);
         for sequence in 0..=room as u64 {
-            actions.keep(order(9, sequence), &record);
+            actions.keep(queue, order(9, sequence), &record);
         }
-        assert_eq!(actions.kept.len(), room, "the last one found no room");
-        actions.keep(order(0, 99), &record);
-        assert_eq!(actions.kept.len(), room);
-        assert!(actions.kept.contains_key(&order(0, 99)));
+        assert_eq!(actions.of_queue[&queue].kept.len(), room, "the last one found no room");
+        actions.keep(queue, order(0, 99), &record);
+        let kept = actions.of_queue[&queue].kept.clone();
+        assert_eq!(kept.len(), room);
+        assert!(kept.contains_key(&order(0, 99)));
         let last = order(9, room as u64 - 1);
-        assert!(!actions.kept.contains_key(&last), "it made room for one that is claimed before");
-        for (order, _) in actions.kept.clone() {
-            actions.forget(order);
+        assert!(!kept.contains_key(&last), "it made room for one that is claimed before");
+        for (order, _) in kept {
+            actions.forget(queue, order);
         }
-        assert_eq!(actions.bytes, 0);
+        assert_eq!((actions.bytes, actions.of_queue.len(), actions.by_bytes.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn queues_share_the_room_though_one_of_them_was_there_first() {
+        let (record, mut actions) = (record(), KeptActions::default());
+        let room = ACTIONS_KEPT_BYTES_MAX / bytes_of(&record);
+        for queue in [1, 2, 3] {
+            (0..=room as u64).for_each(|run| actions.keep(SerialId(queue), order(5, run), &record));
+        }
+        for queue in [1, 2, 3] {
+            let kept = actions.of_queue[&SerialId(queue)].kept.len();
+            assert!(kept.abs_diff(room / 3) <= 1, "{queue} has {kept} of {room}");
+        }
     }
 }

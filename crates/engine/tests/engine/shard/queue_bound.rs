@@ -5,8 +5,9 @@ use std::sync::Arc;
 use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::{
-    CLAIM_RUNS_MAX, DEAD_RUNS_PER_QUEUE_MAX, QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX,
-    SUBMIT_RUNS_MAX, WORKERS_PER_PROJECT_MAX, WORKERS_PER_SHARD_MAX,
+    ACTION_INLINE_BYTES_MAX, ACTIONS_KEPT_BYTES_MAX, CLAIM_RUNS_MAX, DEAD_RUNS_PER_QUEUE_MAX,
+    QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX, SUBMIT_RUNS_MAX, WORKERS_PER_PROJECT_MAX,
+    WORKERS_PER_SHARD_MAX,
 };
 use engine::past::{Attempt, Reason};
 use engine::queue::draft::RunDraft;
@@ -14,6 +15,7 @@ use engine::queue::given::AttemptResult;
 use engine::shard::command::{Command, Done, Rejection};
 use engine::shard::{
     ClaimCall, DoneCall, QueueView, RedriveResult, ShardAnswer, Submission, Ticket, WorkerCall,
+    WorkerReply,
 };
 use serde_json::value::RawValue;
 
@@ -221,4 +223,18 @@ fn the_workers_that_one_project_has_leave_room_to_those_of_others() {
         assert!(hear(2, number), "another project's");
     }
     assert!(!hear(3, 0), "the shard has as many as it may");
+}
+
+#[test]
+fn a_queue_that_nobody_serves_leaves_room_in_memory_for_what_others_are_about() {
+    let mut bench = Bench::new();
+    let bytes = ACTION_INLINE_BYTES_MAX * 3 / 4;
+    for _ in 0..2 * ACTIONS_KEPT_BYTES_MAX / bytes / SUBMIT_RUNS_MAX {
+        assert!(submit(&mut bench, "stalled", SUBMIT_RUNS_MAX, bytes).is_some());
+    }
+    assert!(submit(&mut bench, "mail", 100, bytes).is_some());
+    let cookie = cookie(&mut bench);
+    let reply: WorkerReply = bench.work(claim(0, cookie, 100, 0));
+    let in_memory = reply.runs.iter().filter(|run| run.queued.is_some()).count();
+    assert_eq!((reply.runs.len(), in_memory), (100, 100));
 }
