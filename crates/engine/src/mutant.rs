@@ -136,6 +136,7 @@ mutants! {
         DeathsUncounted: "The deaths of workers under a run are not counted.",
         ExpiresThoughBegun: "A run that was given before expires.",
         WaitingIsAlive: "A claim that waits gets runs, whether or not that life of its worker was heard of late.",
+        GivenUpWaits: "A claim that its worker gave up gets runs as long as it waits.",
         ClaimedUnread: "A successor does not read which runs were given together.",
         ClaimedGoneEarly: "What runs share that were given together is gone with the first of them.",
         RateUnrecorded: "How many runs were given within the last period is in memory only.",

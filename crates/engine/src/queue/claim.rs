@@ -63,7 +63,7 @@ struct KnownWorker {
     last_request: u64,
     /// When (steady) it was last heard; never by this owner, if it is only known from records.
     heard: Option<u64>,
-    /// The number of its claim that waits.
+    /// Which arrival its claim is that waits.
     waits: Option<u64>,
     is_draining: bool,
     queues: Vec<SerialId>,
@@ -150,12 +150,17 @@ impl Workers {
         }
         known.heard = Some(now.steady);
         self.forget_by = self.forget_by.min(now.steady + WORKER_FORGOTTEN_MS);
-        known.is_draining = request.is_draining;
+        // What comes late says nothing of now.
+        if request.number >= known.last_request {
+            known.is_draining = request.is_draining;
+        }
         known.lease_ms = request.lease_ms;
         known.last_request = known.last_request.max(request.number);
         known.settled = known.settled.max(request.settled);
         let is_settled = request.number <= known.settled;
-        let (last_claim, as_of) = (known.last_claim, known.last_request);
+        let (last_claim, as_of, takes_more) =
+            (known.last_claim, known.last_request, !known.is_draining);
+        self.void_given_up(&request.worker);
         let mut answer = WorkerAnswer { cookie: self.cookie, as_of, ..WorkerAnswer::default() };
         // In this order: what any list names is safe from conclusions.
         mutant::also(Mutant::ConclusionsFirst, || {
@@ -175,6 +180,7 @@ impl Workers {
             }
             Wants::Beat { running } => (running, None),
             Wants::Claim { running, cookie, queues, free, until, labels } => {
+                let known = self.known.get_mut(&request.worker).expect("it was heard");
                 known.labels = Arc::clone(labels);
                 (running, Some((*cookie, queues, *free, *until)))
             }
@@ -203,7 +209,9 @@ impl Workers {
             let again = given.filter(|(_, record)| record.claimant == claimant);
             answer.runs = again.map(|(sequence, record)| (sequence, Arc::clone(record))).collect();
         } else if request.number > last_claim && !is_settled && cookie == self.cookie {
-            answer.runs = give(&claimant, queues, free, runs, decided, now);
+            if takes_more {
+                answer.runs = give(&claimant, queues, free, runs, decided, now);
+            }
             let waits = answer.is_empty() && until > now.steady;
             let known = self.known.get_mut(&request.worker).expect("it was heard");
             known.queues.clone_from(queues);
@@ -245,7 +253,7 @@ impl Workers {
         self.wake(runs, decided, now)
     }
 
-    /// Claims that were made void by newer ones: nobody listens to their answers.
+    /// Claims that were made void by newer ones, or that their workers gave up: nobody listens to their answers.
     pub fn take_voided(&mut self) -> Vec<Ticket> {
         std::mem::take(&mut self.voided)
     }
@@ -384,11 +392,24 @@ impl Workers {
         self.waiting.insert(arrival, claim);
     }
 
-    /// A newer claim of a worker makes the one that waits void: nobody listens to its answer.
+    /// The claim of a worker that waits is void: nobody listens to its answer.
     fn void_waiting(&mut self, worker: &Arc<str>) {
         let waits = self.known.get_mut(worker).and_then(|known| known.waits.take());
         if let Some(claim) = waits.and_then(|arrival| self.unwait(arrival)) {
             self.voided.push(claim.ticket);
+        }
+    }
+
+    /// A claim that waits is void once its worker listens to its answer no more, or has another life.
+    fn void_given_up(&mut self, worker: &Arc<str>) {
+        let Some(known) = self.known.get(worker) else { return };
+        let Some(claim) = known.waits.and_then(|arrival| self.waiting.get(&arrival)) else {
+            return;
+        };
+        let Claimant { incarnation, claim, .. } = claim.claimant;
+        let is_given_up = incarnation < known.incarnation || claim <= known.settled;
+        if pick(Mutant::GivenUpWaits, is_given_up, false) {
+            self.void_waiting(worker);
         }
     }
 
@@ -448,9 +469,12 @@ impl Workers {
         Some((claim.ticket, answer))
     }
 
-    /// Whether a worker was heard within two beats. A claim that waits is no sign of life.
+    /// Whether a worker was heard within two beats, and takes more. A claim that waits is no sign of life.
     fn is_there(&self, claimant: &Claimant, now: Now) -> bool {
         let known = self.known.get(&claimant.worker);
+        if known.is_some_and(|known| known.is_draining) {
+            return false;
+        }
         let is_same = known.is_some_and(|known| known.incarnation == claimant.incarnation);
         let heard = known.and_then(|known| known.heard);
         let is_heard = heard
@@ -523,62 +547,4 @@ impl WorkerAnswer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::SerialId;
-    use crate::instant::Instant;
-    use crate::queue::backlog::ClaimOrder;
-    use crate::queue::given::GivenPolicy;
-    use crate::queue::submitted::SubmittedRun;
-    use crate::queue::unfinished::QueueDelta;
-
-    const NOW: Now = Now { wall: Instant(1_000), steady: 1_000, random: 7 };
-
-    fn claim(number: u64, settled: u64, free: usize) -> WorkerRequest {
-        let queues = vec![SerialId(1)];
-        let wants = Wants::Claim {
-            running: Vec::new(),
-            cookie: NOW.random,
-            queues,
-            free,
-            until: 0,
-            labels: Arc::default(),
-        };
-        WorkerRequest {
-            worker: "w".into(),
-            incarnation: 5,
-            number,
-            settled,
-            lease_ms: 1_000,
-            since: 0,
-            done: Vec::new(),
-            released: Vec::new(),
-            is_draining: free == 0,
-            wants,
-        }
-    }
-
-    #[test]
-    fn a_claim_that_comes_after_its_worker_gave_it_up_is_given_nothing() {
-        let mut runs = UnfinishedRuns::default();
-        runs.apply(&QueueDelta::Submitted(SubmittedRun {
-            queue: SerialId(1),
-            order: ClaimOrder { priority: 5, due: Instant(1), sequence: 1 },
-            born: Instant(1),
-            has_body: false,
-            policy: GivenPolicy::default(),
-            details: None,
-        }));
-        let mut workers = Workers::new(&runs, NOW);
-        let mut hear = |request: &WorkerRequest| {
-            let mut decided = Decided::with_room(usize::MAX);
-            match workers.hear(request, Ticket(request.number), &mut runs, &mut decided, NOW) {
-                Heard::Answer(answer) => answer.runs.len(),
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(hear(&claim(3, 2, 0)), 0, "it drains");
-        assert_eq!(hear(&claim(2, 1, 1)), 0, "it listens to this one no more");
-        assert_eq!(hear(&claim(4, 3, 1)), 1);
-    }
-}
+mod tests;

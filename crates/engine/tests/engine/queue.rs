@@ -9,6 +9,8 @@
 mod chance;
 #[path = "queue/client.rs"]
 mod client;
+#[path = "queue/heard.rs"]
+mod heard;
 #[path = "queue/naive.rs"]
 mod naive;
 #[path = "queue/order.rs"]
@@ -36,7 +38,7 @@ const TRIED: u64 = 1_500;
 const TRIED_LONG: u64 = 5_000;
 
 /// Bugs put in on purpose, each with a world that is known to catch it.
-const KNOWN: [(Mutant, Mode, u64); 28] = [
+const KNOWN: [(Mutant, Mode, u64); 29] = [
     (Mutant::WithdrawnUnsettled, Mode::All, 0),
     (Mutant::OldIncarnationHeard, Mode::All, 7),
     (Mutant::IncarnationsUnread, Mode::All, 163),
@@ -61,9 +63,10 @@ const KNOWN: [(Mutant, Mode, u64); 28] = [
     (Mutant::DeathsUncounted, Mode::All, 0),
     (Mutant::ExpiresThoughBegun, Mode::Lease, 0),
     (Mutant::WaitingIsAlive, Mode::All, 6),
+    (Mutant::GivenUpWaits, Mode::Servers, 2),
     (Mutant::ClaimedUnread, Mode::Servers, 0),
     (Mutant::ClaimedGoneEarly, Mode::Servers, 0),
-    (Mutant::RateUnrecorded, Mode::Servers, 11),
+    (Mutant::RateUnrecorded, Mode::All, 2),
     (Mutant::RedrivenStaysDead, Mode::Lease, 14),
 ];
 

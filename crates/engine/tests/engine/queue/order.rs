@@ -85,6 +85,8 @@ fn settings(name: &str, chance: &mut Chance) -> QueueSettings {
 #[derive(Debug, Default)]
 struct Hand {
     number: u64,
+    /// The number of its claim that waits, if one does.
+    open: u64,
     cookie: u64,
     heard: i64,
     tokens: HashMap<RunId, RunToken>,
@@ -359,14 +361,18 @@ impl Hall {
         let acks = done.iter().map(|done| (done.run, done.token, true));
         let acks: Vec<_> = acks.chain(released.iter().map(|(run, it)| (*run, *it, true))).collect();
         let claim = self.chance.happens(800).then(|| self.claim(worker, ticket));
+        // A beat may go beside a claim that waits, or tell that nobody listens to its answer any more.
+        let gives_up = claim.is_some() || self.chance.happens(300);
+        let waits = self.naive.claims.iter().any(|claim| claim.worker == worker);
         let hand = &mut self.hands[worker];
         (hand.number, hand.heard) = (hand.number + 1, self.now);
+        let settled = if waits && !gives_up { hand.open - 1 } else { hand.number - 1 };
         let call = WorkerCall {
             project: ProjectId::DEFAULT,
             worker: format!("worker-{worker}").into(),
             incarnation: 1,
             number: hand.number,
-            settled: hand.number - 1,
+            settled,
             lease_ms: LEASE_MS,
             since: 0,
             is_draining: false,
@@ -386,14 +392,17 @@ impl Hall {
         self.write();
 
         let mut expected = NaiveAnswer::new();
-        if let Some(claim) = claim {
+        if gives_up {
             self.void(worker)?;
+        }
+        if let Some(claim) = claim {
             if knows_cookie {
                 expected = self.naive.give(&claim, self.now);
                 let is_empty = acks.is_empty() && cancel.is_empty() && expected.is_empty();
                 if is_empty && claim.until > self.now {
                     self.naive.claims.push(claim);
                     self.claims.insert(ticket.0, worker);
+                    self.hands[worker].open = self.hands[worker].number;
                     return Ok(());
                 }
             }
@@ -450,7 +459,7 @@ impl Hall {
         NaiveClaim { worker, ticket: ticket.0, queues, free, until: self.now + wait }
     }
 
-    /// A newer claim of a worker makes its former one void.
+    /// The claim of a worker that waits, if one does, is void.
     fn void(&mut self, worker: usize) -> Result<(), String> {
         let Some(former) = self.naive.claims.extract_if(.., |it| it.worker == worker).next() else {
             return Ok(());

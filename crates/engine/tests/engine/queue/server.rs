@@ -22,8 +22,8 @@ use engine::shard::{
 use serde_json::value::RawValue;
 
 use super::chance::Chance;
+use super::heard::HeardWorkers;
 use super::store::{APART_MAX, Batch, Content, Head, NARROW, SHARD, ServerLife, WIDE, settings};
-use super::worker::BEAT;
 use super::world::{Event, Message, Reply, Said, Time, World};
 
 /// So long may a server act after a renewal, on its own clock.
@@ -66,8 +66,7 @@ struct Owned {
     is_leaving: bool,
     /// The last word about pauses that was heard.
     pause: u64,
-    /// When each life of a worker was heard, by the wall clock, for the checker.
-    heard: BTreeMap<Arc<str>, Vec<(u64, Instant)>>,
+    heard: HeardWorkers,
 }
 
 impl std::fmt::Debug for Owned {
@@ -131,24 +130,6 @@ impl Server {
 
     fn has_right(&self, now: Time) -> bool {
         (now - self.renewed) * self.rate < SESSION * 10
-    }
-}
-
-impl Owned {
-    /// Whether the life of a worker that sent this was heard within two beats before it was given something.
-    fn has_heard_of_late(&self, message: &Message, given: Instant) -> bool {
-        let Said::Worker(request) = &*message.said else {
-            return false;
-        };
-        let heard = self.heard.get(&request.worker).into_iter().flatten();
-        // What a former life says is not listened to, and a later one may be heard in the same moment.
-        let own = request.incarnation;
-        let mut heard =
-            heard.filter(|(life, at)| *life == own && *at <= given || *life > own && *at < given);
-        // A little more than two beats: rates of clocks differ, and a request is heard before it is told.
-        heard.next_back().is_some_and(|(incarnation, at)| {
-            *incarnation == request.incarnation && given.0 - at.0 < 2 * BEAT.cast_signed() + 400
-        })
     }
 }
 
@@ -337,8 +318,12 @@ impl World {
             let reply = match answer {
                 ShardAnswer::Worker(reply) => {
                     let given = reply.runs.first().map(|run| run.given.at);
-                    let is_silent = given.is_some_and(|at| !owned.has_heard_of_late(&message, at));
-                    self.store.bad("given to who is silent", is_silent);
+                    if let (Some(given), Said::Worker(request)) = (given, &*message.said) {
+                        let is_silent = !owned.heard.was_heard_of_late(request, given);
+                        self.store.bad("given to who is silent", is_silent);
+                        let is_given_up = owned.heard.was_given_up(request, given);
+                        self.store.bad("given to a claim that was given up", is_given_up);
+                    }
                     Reply::Worker(self.answer_of(*reply))
                 }
                 ShardAnswer::OldIncarnation => Reply::OldIncarnation,
@@ -417,7 +402,7 @@ impl World {
             was_away: false,
             is_leaving: false,
             pause,
-            heard: BTreeMap::new(),
+            heard: HeardWorkers::default(),
         });
     }
 
@@ -516,8 +501,7 @@ impl World {
         let ticket = Ticket(owned.last_ticket);
         let command = match &*said {
             Said::Worker(request) => {
-                let heard = owned.heard.entry(Arc::clone(&request.worker)).or_default();
-                heard.push((request.incarnation, now.wall));
+                owned.heard.hear(request, now.wall);
                 owned.tickets.insert(ticket, message);
                 let call = call_of(request, &self.ids);
                 return owned.shard.hear(call, ticket, now);

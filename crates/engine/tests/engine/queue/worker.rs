@@ -158,7 +158,7 @@ impl Worker {
             since: self.since,
             done,
             released: self.released.iter().copied().collect(),
-            is_draining: false,
+            is_draining: self.drains,
             wants,
         }
     }

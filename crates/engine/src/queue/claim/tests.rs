@@ -1,0 +1,102 @@
+use super::*;
+use crate::id::SerialId;
+use crate::instant::Instant;
+use crate::queue::backlog::ClaimOrder;
+use crate::queue::given::GivenPolicy;
+use crate::queue::submitted::SubmittedRun;
+use crate::queue::unfinished::QueueDelta;
+
+const NOW: Now = Now { wall: Instant(1_000), steady: 1_000, random: 7 };
+
+fn claim(number: u64, settled: u64, free: usize) -> WorkerRequest {
+    let queues = vec![SerialId(1)];
+    let wants = Wants::Claim {
+        running: Vec::new(),
+        cookie: NOW.random,
+        queues,
+        free,
+        until: 0,
+        labels: Arc::default(),
+    };
+    WorkerRequest {
+        worker: "w".into(),
+        incarnation: 5,
+        number,
+        settled,
+        lease_ms: 1_000,
+        since: 0,
+        done: Vec::new(),
+        released: Vec::new(),
+        is_draining: free == 0,
+        wants,
+    }
+}
+
+/// A run waits.
+fn submitted() -> QueueDelta {
+    QueueDelta::Submitted(SubmittedRun {
+        queue: SerialId(1),
+        order: ClaimOrder { priority: 5, due: Instant(1), sequence: 1 },
+        born: Instant(1),
+        has_body: false,
+        policy: GivenPolicy::default(),
+        details: None,
+    })
+}
+
+#[test]
+fn a_claim_that_waits_is_void_once_its_worker_gave_it_up_and_gets_nothing_while_it_drains() {
+    for (settled, is_draining, is_void) in [(2, false, false), (3, false, true), (2, true, false)] {
+        let mut runs = UnfinishedRuns::default();
+        let mut workers = Workers::new(&runs, NOW);
+        let mut hear = |request: WorkerRequest| {
+            let mut decided = Decided::with_room(usize::MAX);
+            workers.hear(&request, Ticket(request.number), &mut runs, &mut decided, NOW)
+        };
+        let mut waiting = claim(3, 2, 1);
+        let Wants::Claim { until, .. } = &mut waiting.wants else { unreachable!() };
+        *until = NOW.steady + 10_000;
+        assert_eq!(hear(waiting), Heard::Waits);
+        let wants = Wants::Beat { running: Vec::new() };
+        hear(WorkerRequest { is_draining, wants, ..claim(4, settled, 1) });
+        assert_eq!(workers.take_voided().len(), usize::from(is_void), "{settled}");
+        runs.apply(&submitted());
+        let mut decided = Decided::with_room(usize::MAX);
+        let answers = workers.step(&mut runs, &mut decided, NOW);
+        let is_given = !is_void && !is_draining;
+        assert_eq!(answers.len(), usize::from(is_given), "{settled}, {is_draining}");
+    }
+}
+
+#[test]
+fn a_claim_of_a_former_life_is_void_once_a_later_one_is_heard() {
+    let mut runs = UnfinishedRuns::default();
+    let mut workers = Workers::new(&runs, NOW);
+    let mut hear = |request: WorkerRequest| {
+        let mut decided = Decided::with_room(usize::MAX);
+        workers.hear(&request, Ticket(request.number), &mut runs, &mut decided, NOW)
+    };
+    let mut waiting = claim(3, 2, 1);
+    let Wants::Claim { until, .. } = &mut waiting.wants else { unreachable!() };
+    *until = NOW.steady + 10_000;
+    assert_eq!(hear(waiting), Heard::Waits);
+    hear(WorkerRequest { incarnation: 6, wants: Wants::Report, ..claim(1, 0, 1) });
+    assert_eq!(workers.take_voided(), [Ticket(3)]);
+}
+
+#[test]
+fn a_claim_that_comes_after_its_worker_gave_it_up_is_given_nothing() {
+    let mut runs = UnfinishedRuns::default();
+    runs.apply(&submitted());
+    let mut workers = Workers::new(&runs, NOW);
+    let mut hear = |request: &WorkerRequest| {
+        let mut decided = Decided::with_room(usize::MAX);
+        match workers.hear(request, Ticket(request.number), &mut runs, &mut decided, NOW) {
+            Heard::Answer(answer) => answer.runs.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(hear(&claim(3, 2, 0)), 0, "it drains");
+    assert_eq!(hear(&claim(2, 1, 1)), 0, "it listens to this one no more");
+    assert_eq!(hear(&claim(4, 3, 1)), 1);
+}
