@@ -416,6 +416,10 @@ impl UnfinishedRuns {
         if let Some(run) = self.runs.remove(&sequence) {
             self.queue(run.class.queue).long -= usize::from(run.class.has_body);
             self.unshare(run.given);
+            drop((run.class, run.details));
+            let left = self.runs.len();
+            sweep_if_most_are_gone(&mut self.classes, left);
+            sweep_if_most_are_gone(&mut self.details, left);
         }
     }
 
@@ -470,14 +474,28 @@ fn share<T: Hash + Eq>(known: &mut HashSet<Arc<T>>, of_run: Arc<T>) -> Arc<T> {
         return Arc::clone(known);
     }
     if known.len() == known.capacity() {
-        // Those go that no run has any more. There is room for as many as are left then: this is done seldom.
-        known.retain(|shared| Arc::strong_count(shared) > 1);
-        known.shrink_to(known.len() * 2);
+        sweep(known);
         known.reserve(known.len());
     }
     known.insert(Arc::clone(&of_run));
     of_run
 }
+
+/// What no run has any more goes. There is room for as many as are left then: this is done seldom.
+fn sweep<T: Hash + Eq>(known: &mut HashSet<Arc<T>>) {
+    known.retain(|shared| Arc::strong_count(shared) > 1);
+    known.shrink_to(known.len() * 2);
+}
+
+/// Sweeps if there is much more than so many runs can share.
+fn sweep_if_most_are_gone<T: Hash + Eq>(known: &mut HashSet<Arc<T>>, runs: usize) {
+    if known.len() > 2 * runs + UNSHARED_MAX {
+        sweep(known);
+    }
+}
+
+/// What runs shared is not looked for before there is so much more of it than they can share.
+const UNSHARED_MAX: usize = 1_024;
 
 impl Default for QueueState {
     fn default() -> Self {
@@ -533,5 +551,30 @@ mod tests {
             assert!(known.len() <= 32, "{}", known.len());
         }
         assert!((0..7).all(|number| known.contains(&number)));
+    }
+
+    #[test]
+    fn what_runs_shared_goes_when_they_are_gone_though_no_others_come() {
+        let mut runs = UnfinishedRuns::default();
+        let run = |sequence| SubmittedRun {
+            queue: SerialId(1),
+            order: ClaimOrder { priority: 5, due: Instant(1), sequence },
+            born: Instant(1),
+            has_body: false,
+            policy: GivenPolicy::default(),
+            details: Some(Arc::new(RunDetails {
+                labels: Some(format!("n={sequence}").into()),
+                ..RunDetails::default()
+            })),
+        };
+        let all = 10_000;
+        (1..=all).for_each(|number| runs.apply(&QueueDelta::Submitted(run(number))));
+        assert_eq!(runs.details.len(), runs.len());
+        for number in 1..=all {
+            let place = runs.place(number).unwrap();
+            runs.apply(&QueueDelta::Ended(place));
+            assert!(runs.details.len() <= 2 * runs.len() + UNSHARED_MAX, "{}", runs.details.len());
+        }
+        assert!(runs.details.capacity() < 8_192, "{}", runs.details.capacity());
     }
 }
