@@ -6,7 +6,8 @@
 //! for. If there is nothing, all of them wait at once; when one answers, the others are told that it is enough, and what
 //! they gave meanwhile is handed on as well, or back if it is too much.
 //!
-//! What a run is about comes from the shard's memory, or is read from the store, in the order in which runs are claimed.
+//! What a run is about comes from the shard's memory, or is read from the store, in the order in which runs are claimed. A run
+//! of which the store does not have that any more fails: else it would be given for ever, before all others.
 //!
 //! A worker that somebody wants to drain is given nothing, and told so; if its claim waits, it waits no more.
 //!
@@ -26,10 +27,11 @@ use axum::response::Json;
 use client::worker::{Ack, BeatRequest, ClaimRequest, HeldRun};
 use engine::id::{RunId, ShardId};
 use engine::limits::UNAVAILABLE_RETRY_AFTER;
+use engine::past::Attempt;
 use engine::queue::claim::BEATS_PER_LEASE;
-use engine::queue::given::RunToken;
+use engine::queue::given::{AttemptResult, RunToken};
 use engine::shard::command::Rejection;
-use engine::shard::{GivenRun, ShardAnswer, Ticket, WorkerReply};
+use engine::shard::{DoneCall, GivenRun, ShardAnswer, Ticket, WorkerReply};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -454,8 +456,10 @@ impl Gathered {
             && self.acks.is_empty()
             && self.lost.is_empty()
             && self.cancel.is_empty();
-        let ToldRuns { told: mut runs, rest, unread } = payload::told(handle, self.here).await;
+        let ToldRuns { told: mut runs, rest, broken, unread } =
+            payload::told(handle, self.here).await;
         give_back(handle, split, rest).await;
+        fail(handle, split, broken).await;
         if let Some(why) = unread.filter(|_| runs.is_empty() && is_all) {
             return Err(why.into());
         }
@@ -487,6 +491,25 @@ async fn give_back(handle: &NodeHandle, split: &Split, surplus: Vec<GivenRun>) {
         let guard = handle.ask_guard(shard);
         let call = split.release(released);
         // If that fails, the worker does not name them, and they wait again all the same.
+        let _ = handle.ask_shard(&guard, ShardAsk::Worker(Box::new(call))).await;
+    }
+}
+
+/// Runs of which nobody can say any more what they are about fail in their worker's name: they would be given again for ever.
+async fn fail(handle: &NodeHandle, split: &Split, broken: Vec<GivenRun>) {
+    let mut by_shard: BTreeMap<ShardId, Vec<DoneCall>> = BTreeMap::new();
+    for run in broken {
+        let why = "what the run is about cannot be read from the store";
+        let made = Attempt { at: run.given.at, error: Some(why.to_owned()), ..Attempt::default() };
+        let result = AttemptResult::FailedForGood;
+        let (shard, token) = (run.id.shard, run.given.token);
+        let done = DoneCall { run: run.id, token, result, made: Some(made) };
+        by_shard.entry(shard).or_default().push(done);
+    }
+    for (shard, done) in by_shard {
+        let guard = handle.ask_guard(shard);
+        let call = split.report_of(done);
+        // If that is not heard, the worker does not name them, and they are looked at again when they are claimed.
         let _ = handle.ask_shard(&guard, ShardAsk::Worker(Box::new(call))).await;
     }
 }

@@ -92,12 +92,14 @@ fn with_action(run: &ClaimedRunOut<'_>, action: &str) -> Option<Box<RawValue>> {
 pub(super) struct ToldRuns {
     pub(super) told: Vec<Box<RawValue>>,
     pub(super) rest: Vec<GivenRun>,
+    /// Runs of which the store has not, or not legibly, what they are about: whoever gave them back would be given them again,
+    /// for ever, before all others.
+    pub(super) broken: Vec<GivenRun>,
     /// Why some could not be read.
     pub(super) unread: Option<ScanError>,
 }
 
-/// Runs as their worker is told of them, as many as an answer takes and as can be read. One whose record is of no use is left
-/// out: its worker does not name it then, and it waits again.
+/// Runs as their worker is told of them, as many as an answer takes and as can be read.
 pub(super) async fn told(handle: &NodeHandle, mut runs: Vec<GivenRun>) -> ToldRuns {
     let (mut read, mut unread) = (HashMap::new(), None);
     let mut rest = Vec::new();
@@ -109,36 +111,41 @@ pub(super) async fn told(handle: &NodeHandle, mut runs: Vec<GivenRun>) -> ToldRu
             unread = Some(why);
         }
     }
-    let (mut told, mut bytes, mut fitting) = (Vec::with_capacity(runs.len()), 0, 0);
-    for run in &runs {
+    let (mut told, mut bytes) = (Vec::with_capacity(runs.len()), 0);
+    let mut broken = Vec::new();
+    for run in runs {
         if bytes >= CLAIM_ANSWER_BYTES_MAX {
-            break;
+            rest.push(run);
+            continue;
         }
-        fitting += 1;
         let kept = run.queued.as_deref();
         let found = read.remove(&run.place.order.sequence);
-        let record = kept.or(found.as_ref());
-        let Some((record, action)) = record.and_then(|it| Some((it, it.action.as_ref()?))) else {
-            tracing::warn!(run = %run.id, "what a run is about cannot be read: it waits again");
-            continue;
-        };
-        let out = ClaimedRunOut {
-            id: run.id.to_string(),
-            token: run.given.token.0,
-            attempt: run.given.attempt,
-            queue: &run.queue.name,
-            scheduled: timestamp(record.born),
-            trigger: record.trigger.as_ref().map(|trigger| &*trigger.name),
-            key: record.key.as_deref(),
-            timeout_ms: record.timeout_ms,
-            strict: run.queue.settings.lease == LeaseKind::Strict,
-        };
-        let out = with_action(&out, action.get());
-        bytes += out.as_ref().map_or(0, |out| out.get().len());
-        told.extend(out);
+        if let Some(out) = kept.or(found.as_ref()).and_then(|record| told_as(&run, record)) {
+            bytes += out.get().len();
+            told.push(out);
+        } else {
+            tracing::error!(run = %run.id, "what a run is about cannot be read: it fails");
+            broken.push(run);
+        }
     }
-    rest.extend(runs.split_off(fitting));
-    ToldRuns { told, rest, unread }
+    ToldRuns { told, rest, broken, unread }
+}
+
+/// A run as its worker is told of it, if what it is about is there.
+fn told_as(run: &GivenRun, record: &QueuedRecord) -> Option<Box<RawValue>> {
+    let action = record.action.as_ref()?;
+    let out = ClaimedRunOut {
+        id: run.id.to_string(),
+        token: run.given.token.0,
+        attempt: run.given.attempt,
+        queue: &run.queue.name,
+        scheduled: timestamp(record.born),
+        trigger: record.trigger.as_ref().map(|trigger| &*trigger.name),
+        key: record.key.as_deref(),
+        timeout_ms: record.timeout_ms,
+        strict: run.queue.settings.lease == LeaseKind::Strict,
+    };
+    with_action(&out, action.get())
 }
 
 /// Reads from the store what is not in memory, by the numbers of runs.

@@ -238,6 +238,11 @@ impl Split {
         WorkerCall { released, ..self.report() }
     }
 
+    /// Says what came of runs that never reached the worker.
+    pub(super) fn report_of(&self, done: Vec<DoneCall>) -> WorkerCall {
+        WorkerCall { done, ..self.report() }
+    }
+
     fn report(&self) -> WorkerCall {
         let Ask { project, worker, said, lease_ms, .. } = &self.ask;
         WorkerCall {

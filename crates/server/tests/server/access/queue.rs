@@ -6,6 +6,7 @@ use client::run::{Run, RunState};
 use client::worker::{ClaimAnswer, ClaimedRun, Worker};
 use client::{ListPage, Timestamp};
 use serde_json::{Value, json};
+use store::Commit;
 
 use super::house::{Answer, House, NOON};
 
@@ -507,4 +508,47 @@ async fn what_is_given_back_unbegun_keeps_its_place_and_other_queues_keep_their_
     hand.claim(json!({"released": [{"id": run.id, "token": run.token}]})).await;
     let runs = hand.claim(json!({"free": 3})).await.runs;
     assert_eq!(runs.iter().map(|run| run.id.clone()).collect::<Vec<_>>(), ids);
+}
+
+#[tokio::test]
+async fn a_run_of_which_nobody_can_say_what_it_is_about_fails_and_holds_up_nobody() {
+    let house = House::open().await;
+    let hand = Hand::new(&house, "default", "w1").await;
+    let mut ids = Vec::new();
+    for name in ["gone", "rubbish", "good"] {
+        ids.push(
+            submit(&house, json!({"payload": format!("{name}{}", "x".repeat(5_000))})).await.id,
+        );
+    }
+    // A successor reads what they are about when they are claimed.
+    let (key, number) = (hand.key.clone(), hand.number);
+    let house = house.restart("2027-01-15T12:30:00Z").await;
+    let store = house.world.store();
+    let bodies = house.world.entries().await.into_iter();
+    let bodies: Vec<_> = bodies.filter(|entry| entry.key.as_str().contains("/body/")).collect();
+    assert_eq!(bodies.len(), 3);
+    store.commit(Commit::new().delete(bodies[0].key.clone())).await.unwrap();
+    store.commit(Commit::new().put(bodies[1].key.clone(), "rubbish")).await.unwrap();
+    let cookie = String::new();
+    let mut hand = Hand {
+        house: &house,
+        key,
+        number,
+        cookie,
+        incarnation: 1,
+        name: "w1",
+        queues: vec!["mail"],
+    };
+    hand.claim(json!({"free": 0})).await;
+    let mut claimed = Vec::new();
+    for _ in 0..3 {
+        claimed.extend(hand.claim(json!({"free": 1})).await.runs.into_iter().map(|run| run.id));
+    }
+    assert_eq!(claimed, ids[2..], "those before it are out of its way");
+    for id in &ids[..2] {
+        let run = show(&house, id).await;
+        assert_eq!(run.state, RunState::Failed);
+        let error = run.attempts.last().and_then(|attempt| attempt.error.clone());
+        assert_eq!(error.as_deref(), Some("what the run is about cannot be read from the store"));
+    }
 }
