@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use engine::id::ShardId;
 use engine::mutant::{self, Mutant};
-use engine::record::{Format, decode};
 use engine::shard::record::head_key;
 use server::node::{HistoryPace, NodeConfig};
 use store::claim::{Claim, Head};
@@ -244,7 +243,7 @@ impl Fleet {
     pub fn head(&self, shard: ShardId) -> Option<Head> {
         let key = Key::new(head_key(shard)).expect("a valid key");
         let entry = self.sim_store.peek_primary(&key)?;
-        Some(decode(entry.value.as_bytes(), Format(1)).expect("a head that servers wrote"))
+        Some(Head::from_value(&entry.value).expect("a head that servers wrote"))
     }
 
     /// The dice of the faults.

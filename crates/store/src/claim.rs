@@ -13,6 +13,11 @@
 //! names the token that it is about; a person who lets a waiting holder begin writes an *approval*, and
 //! that names the token as well, so that neither can ever meet somebody else.
 //!
+//! **Formats.** Who has something reads all that belongs to it, and passes over records of kinds that it does not know. So the
+//! head, which everybody reads first, is where the format of all of that stands: a version that would misread what a shard keeps
+//! is refused by its head ([`SHARD_HEAD`]), whatever else was written. Heads of elections stay in the first format, as their
+//! candidates may be of any version.
+//!
 //! A claim may be *mirrored*: every commit that changes who has it writes that to a second key as well.
 //! Holders write their heads all the time, and a head may be long; a mirror is short and changes only
 //! when the holder does. Nobody decides by it: see [`crate::ownership`].
@@ -34,12 +39,19 @@ use crate::{
 
 const FORMAT: Format = Format(1);
 
+/// The format of heads of shards. It rises when a version of before would misread what a shard keeps, also where it does so by
+/// passing over records: format 1 knew neither dead runs of queues nor runs that share a record nor hosts that lag.
+pub const SHARD_HEAD: Format = Format(2);
+
 /// Tokens are microseconds since 1970, and chains count commits: neither ever gets here.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// What a claim says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Head {
+    /// In which format it is stored.
+    #[serde(skip_serializing)]
+    pub format: Format,
     /// Who has it; nobody, if it was released.
     pub session: Option<SessionKey>,
     /// Under which token; it stays when the claim is released.
@@ -72,6 +84,7 @@ impl Head {
     /// What a claim is before anybody had it.
     pub(crate) fn first() -> Self {
         Self {
+            format: FORMAT,
             session: None,
             token: 0,
             state: ClaimState::Free,
@@ -88,12 +101,12 @@ impl Head {
 
     /// The head as it is stored.
     pub fn to_value(&self) -> Value {
-        encode(FORMAT, self).into()
+        encode(self.format, self).into()
     }
 
-    /// Reads a head as it was stored.
+    /// Reads a head of any claim as it was stored.
     pub fn from_value(value: &Value) -> Result<Self, RecordError> {
-        decode(value.as_bytes(), FORMAT)
+        decode(value.as_bytes(), SHARD_HEAD)
     }
 }
 
@@ -119,6 +132,8 @@ impl ClaimNote {
 /// The keys of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
+    /// In which format its head is written.
+    format: Format,
     head: Key,
     wish: Key,
     approval: Key,
@@ -163,11 +178,20 @@ impl Claim {
     pub fn new(key: impl Into<String>) -> Result<Self, Refusal> {
         let key = key.into();
         Ok(Self {
+            format: FORMAT,
             wish: Key::new(format!("{key}/wish"))?,
             approval: Key::new(format!("{key}/approval"))?,
             head: Key::new(key)?,
             mirror: None,
         })
+    }
+
+    /// Its head is read up to this format, and written in it from the next taking on, so that no reader of a former one acts on
+    /// what belongs to it.
+    #[must_use]
+    pub fn of_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
     }
 
     /// Adds a mirror: a key that names the holder too, for those who want to know the holders of many claims, and
@@ -189,7 +213,7 @@ impl Claim {
             tokio::join!(store.get(&self.head), store.get(&self.wish), store.get(&self.approval));
         let (head, version) = match head? {
             Some(Entry { value, version, .. }) => {
-                let head = Head::from_value(&value)
+                let head: Head = decode(value.as_bytes(), self.format)
                     .map_err(|why| ScanError::Corrupt(format!("{}: {why}", self.head)))?;
                 if head.token.max(head.number) > NUMBER_MAX {
                     let why =
@@ -222,6 +246,7 @@ impl Claim {
         by.rescind(&self.head);
         let machine = by.machine();
         let head = Head {
+            format: self.format.max(seen.head.format),
             session: Some(by.key().clone()),
             token: Token::after(seen.head.token(), machine.wall_us()).0,
             state,

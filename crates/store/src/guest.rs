@@ -300,6 +300,9 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<GuestCommit, Den
     };
     let Some(Write::Put(_, value)) = commit.then.first() else { return denied(POSSIBLE) };
     let head = Head::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
+    if head.format != Head::first().format {
+        return denied(format!("{key}: candidates of other versions could not read it"));
+    }
     if head.token.max(head.number) > NUMBER_MAX {
         return denied(format!("{key}: its numbers are beyond all that is ever reached"));
     }

@@ -20,7 +20,7 @@ use engine::record::{Format, RecordError, decode, encode};
 use engine::shard::record::head_key;
 use serde::{Deserialize, Serialize};
 
-use crate::claim::{Claim, Head};
+use crate::claim::{Claim, Head, SHARD_HEAD};
 use crate::session::SessionKey;
 use crate::{Key, Range, ScanError, Store, Value};
 
@@ -67,7 +67,7 @@ impl Ownership {
 /// The claim of a shard.
 pub fn shard_claim(shard: ShardId) -> Claim {
     let mirror = Key::new(format!("{OWNERS}{shard}")).expect("a short key");
-    Claim::new(head_key(shard)).expect("a short key").mirrored(mirror)
+    Claim::new(head_key(shard)).expect("a short key").of_format(SHARD_HEAD).mirrored(mirror)
 }
 
 /// The owners of all shards that ever had one, as their mirrors say. What cannot be read is left out: its

@@ -32,7 +32,8 @@ use crate::record::Format;
 use crate::target::Target;
 
 /// The format of all of these. A reader of format 2 takes dead runs, and runs that workers have, for waiting ones, and slots
-/// that a host lags behind with for decided.
+/// that a host lags behind with for decided: it passes over their records, so the format of the head, which it reads, keeps it
+/// out (`SHARD_HEAD` of the crate `store`).
 pub const FORMAT: Format = Format(3);
 
 /// The mark and the open runs.

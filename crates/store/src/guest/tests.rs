@@ -46,7 +46,7 @@ pub(super) fn claim() -> Claim {
 /// A head at number 4 and token 10.
 pub(super) fn head(holder: Option<&SessionKey>) -> Head {
     let state = if holder.is_some() { ClaimState::Held } else { ClaimState::Free };
-    Head { session: holder.cloned(), token: 10, state, number: 4, nonce: Nonce(1), body: None }
+    Head { session: holder.cloned(), token: 10, state, number: 4, nonce: Nonce(1), ..Head::first() }
 }
 
 /// A store in which these are, at version 3.

@@ -206,6 +206,7 @@ impl CampaignCandidate<'_> {
         let machine = self.handle.machine();
         let body = to_raw_value(&Term { epoch: epoch.clone() }).expect("a term always serializes");
         let head = Head {
+            format: seen.head.format,
             session: Some(by.clone()),
             token: Token::after(seen.head.token(), machine.wall_us()).0,
             state: ClaimState::Held,

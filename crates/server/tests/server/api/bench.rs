@@ -37,7 +37,7 @@ use server::node::Component;
 use server::notifier::Notifier;
 use server::peers::Peers;
 use server::webhook;
-use store::claim::{ClaimState, Head};
+use store::claim::{ClaimState, Head, SHARD_HEAD};
 use store::machine::{Machine, System};
 use store::memory::MemoryStore;
 use store::session::{NodeId, SessionKey};
@@ -268,6 +268,7 @@ impl Bench {
 
     pub(super) async fn head(&self, shard: ShardId, record: &HeadRecord) {
         let head = Head {
+            format: SHARD_HEAD,
             session: None,
             token: 1,
             state: ClaimState::Free,

@@ -1,9 +1,12 @@
 //! Claims: when one is free, and what its token does.
 
+use engine::id::ShardId;
+use engine::record::{Format, RecordError, decode};
 use serde_json::json;
 use store::ScanError;
-use store::claim::{ClaimError, ClaimState, ClaimView};
+use store::claim::{ClaimError, ClaimState, ClaimView, Head};
 use store::election::Defeat;
+use store::ownership::shard_claim;
 
 use super::bench::{Bench, CLAIM, JoinedNode, NOON_US, PATIENCE, POLL, T, TRIP, check_between};
 
@@ -157,4 +160,41 @@ fn a_session_that_takes_a_claim_anew_has_one_right_to_it() {
         assert!(newer.right.token().0 > former);
         assert!(newer.right.permit().is_some() && older.right.permit().is_none());
     }
+}
+
+#[test]
+fn a_shard_that_a_former_version_left_is_taken_and_refused_to_that_version_from_then_on() {
+    let bench = Bench::new();
+    let anna = bench.node("anna");
+    let claim = shard_claim(ShardId(0));
+    let left = json!({
+        "format": 1, "session": null, "token": 7, "state": "free", "number": 3,
+        "nonce": "0000000000000001", "body": {"fired": "what it was"},
+    });
+    bench.write(claim.key().as_str(), left.to_string());
+    let (session, taken) = (anna.session.clone(), claim.clone());
+    let mut chain = bench.wait(async move {
+        let seen = taken.look(session.store()).await.unwrap();
+        taken.take(&seen, &session, ClaimState::Held).await.unwrap()
+    });
+    let check = |number: u64| {
+        let value = bench.peek(claim.key()).unwrap().value;
+        let refused = decode::<Head>(value.as_bytes(), Format(1)).err();
+        let newer = RecordError::Newer { found: Format(2), reads: Format(1) };
+        assert_eq!(refused, Some(newer));
+        let head = Head::from_value(&value).unwrap();
+        assert_eq!((head.number, head.body.unwrap().get()), (number, r#"{"fired":"what it was"}"#));
+    };
+    check(4);
+    // So does everything that follows.
+    bench.wait(async move {
+        let body = chain.head().body.clone();
+        chain.commit(body, Vec::new()).await.unwrap();
+        chain.release().await.unwrap();
+    });
+    check(6);
+    // Candidates of an election may be of any version.
+    bench.win(&anna);
+    let value = bench.peek(bench.claim.key()).unwrap().value;
+    assert!(decode::<Head>(value.as_bytes(), Format(1)).is_ok());
 }

@@ -12,13 +12,13 @@ use engine::past::{Line, Reason, Segment, Skipped};
 use engine::queue::record::{
     QueueNameRecord, QueueRecord, QueueSettings, queue_key, queue_name_key,
 };
-use engine::record::encode;
+use engine::record::{Format, encode};
 use engine::shard::record::{
     FORMAT, HeadRecord, Mark, NameRecord, OpenRun, TriggerRecord, TriggerState, head_key, name_key,
     past_key, state_key, trigger_key,
 };
 use serde_json::value::{RawValue, to_raw_value};
-use store::claim::{ClaimState, Head};
+use store::claim::{ClaimState, Head, SHARD_HEAD};
 use store::cluster::ClusterIdentity;
 use store::machine::Machine;
 use store::{Commit, Key, Pending, Range, Store, Value};
@@ -93,6 +93,7 @@ pub(crate) fn head(number: u64, youngest: u64, open: &[(u64, i64)]) -> Head {
         youngest: SerialId(youngest),
     };
     Head {
+        format: SHARD_HEAD,
         session: Some("node/anna/00000000000000ab".to_owned().try_into().unwrap()),
         token: 100 + number,
         state: ClaimState::Held,
@@ -140,7 +141,7 @@ pub(crate) async fn fill(store: &Store) {
     };
     let named = QueueNameRecord { id: queue.id };
     let state = TriggerState { failures: 3, ..TriggerState::default() };
-    let ahead = Head { token: WALL_US + 5, body: None, ..head(3, 0, &[]) };
+    let ahead = Head { format: Format(1), token: WALL_US + 5, body: None, ..head(3, 0, &[]) };
     let session = r#"{"format":1,"roles":[],"ttl_ms":3000,"beat":7,"nonce":"00000000000000ff","wall_us":5,"reads":1,"local":true}"#;
     let commit = commit
         .put(key(state_key(ShardId(0), SerialId(20))), encode(FORMAT, &state))
@@ -208,6 +209,7 @@ pub(crate) fn check_free(before: &Contents, after: &Contents) {
         assert_eq!((now.session, now.state), (None, ClaimState::Free), "{key}");
         assert_eq!(now.token, WALL_US.max(former.token + 1), "{key}");
         assert!(now.number > former.number, "{key}");
+        assert_eq!(now.format, former.format, "{key}");
         let text = |body: Option<Box<RawValue>>| body.map(|body| body.get().to_owned());
         assert_eq!(text(now.body), text(former.body), "{key}");
         count += 1;
