@@ -7,8 +7,9 @@
 //! it has as many entries as it counts attempts, but for the one that a worker has or may have; and what a worker said
 //! is said of attempts that began.
 //!
-//! What begins is on record by then, under its number and token, as given to whoever begins it. And what one claim is given
-//! is decided once, however often and wherever the claim arrives.
+//! What begins is on record by then, under its number and token, as given to whoever begins it, and nothing begins of a run that is
+//! past, nor as a greater number than the run ended with. And what one claim is given is decided once, however often and
+//! wherever the claim arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,9 @@ use engine::id::{RunId, ShardId};
 use engine::instant::Instant;
 use engine::limits::RUN_ATTEMPTS_KEPT_MAX;
 use engine::past::{Attempt, Finished};
+use engine::queue::dead::dead_at;
 use engine::queue::given::{Claimant, ClaimedRecord, GivenRecord, GivenState, RunToken};
+use engine::queue::record::placed_at;
 use engine::record::decode;
 use engine::shard::record::FORMAT;
 use store::{Commit, Write};
@@ -61,6 +64,14 @@ impl Attempts {
                 (None, _) => {}
             }
         }
+        // A run that is past shares a record no more, though that may be there for others.
+        for write in &commit.then {
+            let past = match write {
+                Write::Delete(key) => queued_at(key.as_str()),
+                Write::Put(key, _) => dead_run(key.as_str()),
+            };
+            past.into_iter().for_each(|run| drop(self.records.remove(&run)));
+        }
     }
 
     fn recorded(&mut self, run: Numbered, record: &Arc<GivenRecord>) {
@@ -100,8 +111,15 @@ impl Attempts {
     pub fn ended(&mut self, id: RunId, ended: &Finished) {
         let run = (id.shard, id.trigger.0);
         self.check_told(run, Some(ended.attempt), &ended.attempts);
-        let begun = self.begun.get(&run).map_or(0, |begun| begun.range(..=ended.attempt).count());
-        self.unbegun += u64::from(ended.attempt).saturating_sub(begun as u64);
+        let Some(begun) = self.begun.get(&run) else {
+            return self.unbegun += u64::from(ended.attempt);
+        };
+        if let Some((last, _)) = begun.last_key_value().filter(|(last, _)| **last > ended.attempt) {
+            let what = format!("{id} began as attempt {last}, and ended as {}", ended.attempt);
+            self.wrong.push((ShardPromise::NumbersGrow, what));
+        }
+        let known = begun.range(..=ended.attempt).count();
+        self.unbegun += u64::from(ended.attempt).saturating_sub(known as u64);
     }
 
     /// What was found wrong since this was last called.
@@ -142,9 +160,117 @@ impl Attempts {
     }
 }
 
+/// The run that waits in a queue under this key, or waited there until it was given.
+fn queued_at(key: &str) -> Option<Numbered> {
+    let shard = shard_of(key)?;
+    placed_at(shard, key).map(|(_, order)| (shard, order.sequence))
+}
+
+/// The run that is dead by this key.
+fn dead_run(key: &str) -> Option<Numbered> {
+    let shard = shard_of(key)?;
+    dead_at(shard, key).map(|(_, sequence)| (shard, sequence))
+}
+
+fn shard_of(key: &str) -> Option<ShardId> {
+    let (shard, _) = key.strip_prefix("shard/")?.split_once('/')?;
+    Some(ShardId(shard.parse().ok()?))
+}
+
 /// The shard and the number in a key of this kind.
 fn numbered(key: &str, kind: &str) -> Option<Numbered> {
     let (shard, rest) = key.strip_prefix("shard/")?.split_once('/')?;
     let number = rest.strip_prefix(kind)?.strip_prefix('/')?;
     Some((ShardId(shard.parse().ok()?), number.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::id::{ProjectId, SerialId};
+    use engine::past::End;
+    use engine::queue::backlog::ClaimOrder;
+    use engine::queue::record::{claimed_key, given_key, queued_key};
+    use engine::queue::submitted::{GivenPlace, RunPlace};
+    use engine::record::encode;
+    use store::Key;
+
+    use super::*;
+
+    const SHARD: ShardId = ShardId(3);
+
+    fn key(text: String) -> Key {
+        Key::new(text).expect("a short key")
+    }
+
+    fn id(number: u64) -> RunId {
+        RunId::submitted(SHARD, number, Instant(1), 7)
+    }
+
+    fn place(number: u64) -> RunPlace {
+        let order = ClaimOrder { priority: 5, due: Instant(1), sequence: number };
+        RunPlace { queue: SerialId(9), order, has_body: false, given: GivenPlace::Shared }
+    }
+
+    /// Three runs are given together.
+    fn claimed() -> (Attempts, Arc<GivenRecord>) {
+        let worker = Claimant { worker: "0/w".into(), incarnation: 1, claim: 2, lease_ms: 1_000 };
+        let first = GivenRecord::first(worker, Instant(5));
+        let given = Arc::new(GivenRecord { shared: Some(1), ..first });
+        let record = ClaimedRecord::of(vec![1, 2, 3], Arc::clone(&given));
+        let mut attempts = Attempts::default();
+        let record = encode(FORMAT, &record);
+        attempts.landed(&Commit::new().put(key(claimed_key(SHARD, 1)), record));
+        (attempts, given)
+    }
+
+    fn promises(attempts: &mut Attempts) -> Vec<ShardPromise> {
+        attempts.take_wrong().into_iter().map(|(promise, _)| promise).collect()
+    }
+
+    #[test]
+    fn a_run_that_begins_after_its_end_is_noticed_though_others_share_its_record() {
+        let (mut attempts, given) = claimed();
+        attempts.begins(id(1), &given);
+        assert_eq!(promises(&mut attempts), []);
+        let dead = engine::queue::dead::dead_key(SHARD, SerialId(9), 3);
+        let gone = key(queued_key(SHARD, &place(2)));
+        attempts.landed(&Commit::new().delete(gone).put(key(dead), "{}"));
+        for past in [2, 3] {
+            attempts.begins(id(past), &given);
+            assert_eq!(promises(&mut attempts), [ShardPromise::WrittenFirst], "{past}");
+        }
+        attempts.landed(&Commit::new().delete(key(given_key(SHARD, 1))));
+        attempts.begins(id(1), &given);
+        assert_eq!(promises(&mut attempts).len(), 2, "it began twice, and after its end");
+    }
+
+    #[test]
+    fn a_run_that_began_as_a_greater_attempt_than_it_ended_with_is_noticed() {
+        let (mut attempts, given) = claimed();
+        let claimant = Claimant { claim: 3, ..given.claimant.clone() };
+        let again = given.again(claimant, Instant(9));
+        let again = GivenRecord { attempts: vec![Attempt::default()], ..again };
+        attempts.begins(id(1), &given);
+        let record = encode(FORMAT, &again);
+        attempts.landed(&Commit::new().put(key(given_key(SHARD, 1)), record));
+        attempts.begins(id(1), &again);
+        assert_eq!(promises(&mut attempts), []);
+        let ended = |attempt: u32| Finished {
+            project: ProjectId::DEFAULT,
+            trigger: SerialId(1),
+            slot: Instant(1),
+            generation: None,
+            sequence: Some(1),
+            notice: None,
+            queue: None,
+            end: End::Succeeded,
+            at: Instant(9),
+            attempt,
+            attempts: vec![Attempt::default(); attempt as usize],
+        };
+        attempts.ended(id(1), &ended(2));
+        assert_eq!(promises(&mut attempts), []);
+        attempts.ended(id(1), &ended(1));
+        assert_eq!(promises(&mut attempts), [ShardPromise::NumbersGrow]);
+    }
 }
