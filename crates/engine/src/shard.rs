@@ -303,6 +303,11 @@ impl Shard {
         self.outbox.is_settled()
     }
 
+    /// So much fits a commit. Whoever decides before the first batch is taken wants to know.
+    pub fn set_room(&mut self, room: Room) {
+        self.outbox.set_writes_max(room.writes);
+    }
+
     /// Takes what is to be written next, as the chain's commit of this number. It is on its way until
     /// [`Shard::committed`].
     pub fn take_batch(&mut self, number: u64, room: Room) -> Option<ShardBatch> {

@@ -164,6 +164,11 @@ impl Outbox {
         self.units.is_empty() && !self.is_writing()
     }
 
+    /// So many writes fit a commit.
+    pub(super) fn set_writes_max(&mut self, writes_max: usize) {
+        self.writes_max = writes_max;
+    }
+
     /// So many writes fit a commit, as far as is known.
     pub(super) fn writes_max(&self) -> usize {
         self.writes_max

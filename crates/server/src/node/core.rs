@@ -153,7 +153,7 @@ pub(super) struct NodeCore {
     status: watch::Sender<NodeStatus>,
     /// How many attempts of shards that have left are under way.
     pub(super) handed_over_count: watch::Sender<usize>,
-    room: Room,
+    pub(super) room: Room,
     /// So many runs of a queue may wait, by what the store takes.
     pub(super) waiting_max: usize,
     metrics: Arc<NodeMetrics>,

@@ -113,6 +113,7 @@ impl NodeCore {
         }
         owned.shard.set_suspended(self.suspended().is_some());
         owned.shard.set_waiting_max(self.waiting_max);
+        owned.shard.set_room(self.room);
         if self.stopping.is_some() {
             // The shard came too late to do anything.
             owned.shard.stop(now);

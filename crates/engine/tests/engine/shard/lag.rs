@@ -186,6 +186,23 @@ fn a_trigger_that_goes_to_another_host_takes_along_as_many_slots_as_fit_a_commit
 }
 
 #[test]
+fn a_successor_knows_what_fits_a_commit_before_it_has_written_one() {
+    let mut bench = Bench::new();
+    let trigger = bench.create(draft(EVERY_TEN, "{}"));
+    bench.host_room = HostRoom::NONE;
+    for second in 1..=30 {
+        bench.go(second * 1_000);
+    }
+    bench.take_over(30_050);
+    bench.shard.set_room(bench.room);
+    bench.replace(trigger, elsewhere(EVERY_TEN, "{}"));
+    bench.host_room = HostRoom::ALL;
+    bench.go(30_100);
+    bench.go(30_200);
+    assert_eq!((left(&bench), bench.skips()), (vec![10_000, 20_000, 30_000], vec![]));
+}
+
+#[test]
 fn slots_that_wait_are_skipped_when_their_trigger_is_paused_or_its_project_disabled() {
     for (reason, command) in [
         (Reason::Paused, None),
