@@ -247,5 +247,5 @@ impl RunningNode {
 fn now(machine: &dyn Machine) -> Now {
     let wall = Instant(i64::try_from(machine.wall_us() / 1_000).unwrap_or(i64::MAX));
     let steady = u64::try_from(machine.reading().boot.as_millis()).unwrap_or(u64::MAX);
-    Now { wall, steady, random: machine.random() }
+    Now { wall, steady, random: machine.dice() }
 }

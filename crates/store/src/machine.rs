@@ -18,8 +18,13 @@ pub trait Machine: Send + Sync + 'static {
     /// The wall clock, in microseconds since 1970. It may be wrong and may step; nothing safe rests on it.
     fn wall_us(&self) -> u64;
 
-    /// A random number.
+    /// A random number, for ids, nonces and secrets: no other machine has drawn it, also if one is a copy of the other.
     fn random(&self) -> u64;
+
+    /// A random number for what needs chance alone: it may be drawn ahead.
+    fn dice(&self) -> u64 {
+        self.random()
+    }
 
     /// Waits. May wait longer: whoever cares looks at the clock again.
     fn sleep(&self, length: Duration) -> Pending<'static, ()>;
@@ -40,6 +45,10 @@ impl Machine for System {
 
     fn random(&self) -> u64 {
         entropy::random_u64()
+    }
+
+    fn dice(&self) -> u64 {
+        entropy::dice_u64()
     }
 
     fn sleep(&self, length: Duration) -> Pending<'static, ()> {

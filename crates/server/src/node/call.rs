@@ -16,7 +16,7 @@ use crate::handle::{CallError, CommandGuard, NodeCall, QuiesceId, ShardAsk};
 
 impl NodeCore {
     pub(super) fn call(&mut self, call: NodeCall, now: Now) {
-        let now = Now { random: self.machine.random(), ..now };
+        let now = Now { random: self.machine.dice(), ..now };
         match call {
             NodeCall::ConfirmTime { reply } => {
                 self.confirm_time();
