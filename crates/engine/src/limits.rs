@@ -860,7 +860,7 @@ pub const FILTER_LOOKED_AT_MAX: usize = 20_000;
 /// Runs that one request cancels by a filter, in pieces of [`CANCEL_RUNS_MAX`].
 pub const CANCEL_REQUEST_RUNS_MAX: usize = 10_000;
 
-/// Pieces of [`FILTER_LOOKED_AT_MAX`] runs that one request looks through to cancel some.
+/// Pieces of [`FILTER_LOOKED_AT_MAX`] runs that one request looks through to cancel some, or to list some.
 pub const CANCEL_PIECES_MAX: usize = 25;
 /// The same, of a request that only counts: it gets through the fullest queue.
 pub const COUNT_PIECES_MAX: usize = 125;

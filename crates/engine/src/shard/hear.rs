@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::id::{ProjectId, RunId, SerialId, TriggerId};
-use crate::limits::QUEUE_CHANGES_AT_ONCE;
+use crate::limits::{FILTER_LOOKED_AT_MAX, QUEUE_CHANGES_AT_ONCE};
 use crate::past::Attempt;
 use crate::queue::dead::DeadRun;
 use crate::queue::decided::Decided;
@@ -99,6 +99,13 @@ pub enum ShardAnswer {
     Queue(Option<Box<QueueView>>),
     /// How runs of queues stand, those that are unfinished.
     Runs(Vec<QueuedView>),
+    /// How some runs of a queue stand, and after which number to go on unless all were looked at.
+    QueueRuns {
+        /// The runs.
+        runs: Vec<QueuedView>,
+        /// The number.
+        next: Option<u64>,
+    },
     /// What came of what a worker said about a run that it executes.
     Taken(Result<OutputTaken, Stale>),
     /// What a run prints.
@@ -462,7 +469,8 @@ impl Shard {
         self.outbox.answer(ticket, ShardAnswer::Runs(views));
     }
 
-    /// Tells how some unfinished runs of a queue stand: those after a number, in the order of their numbers.
+    /// Tells how some unfinished runs of a queue stand: those after a number, in the order of their numbers, of a bounded number
+    /// of runs of the shard that are looked at.
     pub fn show_runs(
         &mut self,
         (project, name): (ProjectId, &str),
@@ -474,10 +482,19 @@ impl Shard {
         self.queues.runs.advance(now.wall);
         let serial = self.queues.named(project, name).map(|queue| queue.id.serial);
         let runs = &self.queues.runs;
-        let sequences = runs.after(after).filter(|it| runs.queue_of(*it) == serial);
-        let views = sequences.filter_map(|sequence| self.queued_view(sequence, now));
-        let views = if serial.is_some() { views.take(most).collect() } else { Vec::new() };
-        self.outbox.answer(ticket, ShardAnswer::Runs(views));
+        let (mut views, mut last, mut next) = (Vec::new(), after, None);
+        for (looked_at, sequence) in runs.after(after).enumerate() {
+            if looked_at == FILTER_LOOKED_AT_MAX || views.len() == most {
+                next = Some(last);
+                break;
+            }
+            last = sequence;
+            if runs.queue_of(sequence) == serial {
+                views.extend(self.queued_view(sequence, now));
+            }
+        }
+        let next = next.filter(|_| serial.is_some());
+        self.outbox.answer(ticket, ShardAnswer::QueueRuns { runs: views, next });
     }
 
     /// Tells how the unfinished runs of a trigger stand that queues have: those of its latest slots, the latest first.

@@ -538,6 +538,7 @@ fn refusal(answer: &ShardAnswer) -> ApiError {
         ShardAnswer::Worker(_)
         | ShardAnswer::Queue(_)
         | ShardAnswer::Runs(_)
+        | ShardAnswer::QueueRuns { .. }
         | ShardAnswer::Taken(_)
         | ShardAnswer::Output(_)
         | ShardAnswer::Dead(_)

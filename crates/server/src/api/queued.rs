@@ -1,13 +1,16 @@
 //! `/v1/queues/{name}/runs`: the unfinished runs of a queue, in the order in which they came.
 //!
 //! What has ended is among the runs of `/v1/runs`.
+//!
+//! A shard may have a million runs of other queues, so its owner looks at a bounded number of them before others have their
+//! turn, and a page that would have to look at very many is shorter than was asked for.
 
 use axum::extract::Path;
 use axum::http::Uri;
 use axum::response::Json;
 use client::ListPage;
 use client::run::{Run, RunState};
-use engine::limits::RUNS_READ_MAX;
+use engine::limits::{CANCEL_PIECES_MAX, RUNS_READ_MAX};
 use engine::shard::ShardAnswer;
 
 use super::caller::Caller;
@@ -36,21 +39,6 @@ pub(super) async fn list(
     let cursor = query.text("cursor").map(|text| text.parse().map_err(|_| bad_cursor()));
     let after: u64 = cursor.transpose()?.unwrap_or(0);
     let record = queue::find(&handle, caller.project, &name).await?;
-    let ask = ShardAsk::Runs {
-        project: caller.project,
-        queue: record.name.clone(),
-        after,
-        most: RUNS_READ_MAX,
-    };
-    let path = uri.path_and_query().map_or("", |path| path.as_str());
-    let views = match owner::ask(&handle, &peers, record.id.shard, ask, path).await {
-        Told::Here(ShardAnswer::Runs(views)) => views,
-        Told::There(bytes) => {
-            let page = serde_json::from_slice(&bytes).map_err(|_| no_owner())?;
-            return Ok(Json(page));
-        }
-        Told::Here(_) | Told::Nobody => return Err(no_owner()),
-    };
     let silence = Silence::of(&handle, caller.project);
     let is_wanted = |run: &Run| {
         let Some(queued) = &run.queued else { return false };
@@ -61,19 +49,34 @@ pub(super) async fn list(
             && key.is_none_or(|key| queued.key.as_deref() == Some(key))
             && labels.iter().all(carries)
     };
-    let is_whole = views.len() < RUNS_READ_MAX;
-    let (mut items, mut next, mut looked_at) = (Vec::new(), None, 0);
-    for view in &views {
-        if items.len() == rows {
-            break;
+    let (mut items, mut next) = (Vec::new(), Some(after));
+    let path = uri.path_and_query().map_or("", |path| path.as_str());
+    // Others of the shard have their turn between two pieces.
+    for piece in 0..CANCEL_PIECES_MAX {
+        let Some(after) = next.filter(|_| items.len() < rows) else { break };
+        let (project, queue) = (caller.project, record.name.clone());
+        let ask = ShardAsk::Runs { project, queue, after, most: RUNS_READ_MAX };
+        let (views, more) = match owner::ask(&handle, &peers, record.id.shard, ask, path).await {
+            Told::Here(ShardAnswer::QueueRuns { runs, next }) => (runs, next),
+            Told::There(bytes) if piece == 0 => {
+                let page = serde_json::from_slice(&bytes).map_err(|_| no_owner())?;
+                return Ok(Json(page));
+            }
+            // The shard has another owner by now, who goes on after what was found.
+            Told::There(_) | Told::Nobody if piece > 0 => break,
+            Told::There(_) | Told::Here(_) | Told::Nobody => return Err(no_owner()),
+        };
+        next = more;
+        for (looked_at, view) in views.iter().enumerate() {
+            let run = convert::queued(view, silence.as_ref());
+            items.extend(Some(run).filter(&is_wanted));
+            if items.len() == rows && (looked_at + 1 < views.len() || more.is_some()) {
+                next = Some(view.run.order.sequence);
+                break;
+            }
         }
-        looked_at += 1;
-        next = Some(view.run.order.sequence);
-        let run = convert::queued(view, silence.as_ref());
-        items.extend(Some(run).filter(&is_wanted));
     }
-    let has_more = !is_whole || looked_at < views.len();
-    let next = next.filter(|_| has_more).map(|sequence| sequence.to_string());
+    let next = next.map(|sequence| sequence.to_string());
     Ok(Json(ListPage { items, next }))
 }
 

@@ -6,8 +6,8 @@ use engine::id::ProjectId;
 use engine::instant::Instant;
 use engine::limits::{
     ACTION_INLINE_BYTES_MAX, ACTIONS_KEPT_BYTES_MAX, CLAIM_RUNS_MAX, DEAD_RUNS_PER_QUEUE_MAX,
-    QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX, SUBMIT_RUNS_MAX, WORKERS_PER_PROJECT_MAX,
-    WORKERS_PER_SHARD_MAX,
+    FILTER_LOOKED_AT_MAX, QUEUE_CHANGES_AT_ONCE, RUNS_BEFORE_QUEUES_MAX, SUBMIT_RUNS_MAX,
+    WORKERS_PER_PROJECT_MAX, WORKERS_PER_SHARD_MAX,
 };
 use engine::past::{Attempt, Reason};
 use engine::queue::draft::RunDraft;
@@ -237,4 +237,25 @@ fn a_queue_that_nobody_serves_leaves_room_in_memory_for_what_others_are_about() 
     let reply: WorkerReply = bench.work(claim(0, cookie, 100, 0));
     let in_memory = reply.runs.iter().filter(|run| run.queued.is_some()).count();
     assert_eq!((reply.runs.len(), in_memory), (100, 100));
+}
+
+#[test]
+fn a_page_of_a_queue_looks_at_a_bounded_number_of_runs_and_says_where_to_go_on() {
+    let mut bench = Bench::new();
+    for _ in 0..=FILTER_LOOKED_AT_MAX / SUBMIT_RUNS_MAX {
+        assert!(submit(&mut bench, "stalled", SUBMIT_RUNS_MAX, 1).is_some());
+    }
+    assert!(submit(&mut bench, "mail", 3, 1).is_some());
+    let mut page = |after, most| {
+        bench.shard.show_runs((ProjectId::DEFAULT, "mail"), after, most, Ticket(5), bench.now());
+        match bench.answer() {
+            Some(ShardAnswer::QueueRuns { runs, next }) => (runs.len(), next),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (found, next) = page(0, 2);
+    assert_eq!((found, next), (0, Some(FILTER_LOOKED_AT_MAX as u64)));
+    let (found, next) = page(next.unwrap(), 2);
+    assert_eq!(found, 2);
+    assert_eq!(page(next.unwrap(), 2), (1, None));
 }
