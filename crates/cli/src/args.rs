@@ -215,7 +215,7 @@ pub(crate) struct DevArgs {
         env = "WATCHBELL_WORKER_QUEUE",
         value_delimiter = ',',
         default_value = "default",
-        help_heading = "Commands"
+        help_heading = "Programs"
     )]
     pub(crate) worker_queue: Vec<String>,
     #[command(flatten)]

@@ -43,6 +43,8 @@ mod dev {
     mod start;
     mod stop;
     mod verdict;
+    mod worker_command;
+    mod worker_command_fault;
     mod worker_example;
     mod worker_library;
 }

@@ -81,14 +81,14 @@ pub(crate) struct WorkArgs {
     /// Run commands as this user, USER or USER:GROUP; as the worker itself, if it is not given
     ///
     /// Only a worker that is root may do so.
-    #[arg(long, value_name = "USER", env = "WATCHBELL_USER", help_heading = "Commands")]
+    #[arg(long, value_name = "USER", env = "WATCHBELL_USER", help_heading = "Programs")]
     pub(crate) user: Option<String>,
     /// The working directory of runs that name none
     #[arg(
         long,
         env = "WATCHBELL_DIR",
         default_value = "/",
-        help_heading = "Commands",
+        help_heading = "Programs",
         hide_short_help = true
     )]
     pub(crate) dir: PathBuf,
@@ -100,7 +100,7 @@ pub(crate) struct WorkArgs {
         value_name = "BYTES",
         env = "WATCHBELL_MEMORY_MAX",
         value_parser = bytes,
-        help_heading = "Commands"
+        help_heading = "Programs"
     )]
     pub(crate) memory_max: Option<u64>,
     /// The most processes and threads that a run has; needs a cgroup as well
@@ -109,7 +109,7 @@ pub(crate) struct WorkArgs {
         value_name = "N",
         env = "WATCHBELL_PROCESSES_MAX",
         value_parser = clap::value_parser!(u64).range(1..),
-        help_heading = "Commands"
+        help_heading = "Programs"
     )]
     pub(crate) processes_max: Option<u64>,
     /// What keeps the processes of a run together, so that all of them end
@@ -118,12 +118,12 @@ pub(crate) struct WorkArgs {
         value_enum,
         env = "WATCHBELL_ISOLATE",
         default_value = "auto",
-        help_heading = "Commands",
+        help_heading = "Programs",
         hide_short_help = true
     )]
     pub(crate) isolate: Isolate,
     /// How long a run may take that does not say it itself; as long as it likes, if it is not given
-    #[arg(long, value_name = "LENGTH", env = "WATCHBELL_TIMEOUT", value_parser = timeout, help_heading = "Commands")]
+    #[arg(long, value_name = "LENGTH", env = "WATCHBELL_TIMEOUT", value_parser = timeout, help_heading = "Programs")]
     pub(crate) timeout: Option<Duration>,
     /// How long a run may take to end after SIGTERM before all of it is killed
     #[arg(
@@ -132,7 +132,7 @@ pub(crate) struct WorkArgs {
         env = "WATCHBELL_GRACE",
         default_value = "10s",
         value_parser = grace,
-        help_heading = "Commands"
+        help_heading = "Programs"
     )]
     pub(crate) grace: Duration,
     /// How long this worker may be silent before its runs are given to others
@@ -199,11 +199,11 @@ pub(crate) struct AllowArgs {
         value_name = "PATH",
         env = "WATCHBELL_ALLOW",
         value_delimiter = ',',
-        help_heading = "Commands"
+        help_heading = "Programs"
     )]
     pub(crate) allow: Vec<PathBuf>,
     /// Let runs have any program: whoever may submit runs can do here whatever the user of this worker can
-    #[arg(long, env = "WATCHBELL_ALLOW_ANY", help_heading = "Commands")]
+    #[arg(long, env = "WATCHBELL_ALLOW_ANY", help_heading = "Programs")]
     pub(crate) allow_any: bool,
 }
 

@@ -196,9 +196,9 @@ pub(crate) fn allowed(allow: &AllowList) -> String {
     match allow {
         AllowList::Any => "any program".to_owned(),
         AllowList::Listed(paths) => {
-            let path = |path: &PathBuf| match path.is_dir() {
-                true => format!("{}/*", path.display()),
-                false => path.display().to_string(),
+            let path = |path: &PathBuf| {
+                let below = if path.is_dir() { "/*" } else { "" };
+                format!("{}{below}", path.display())
             };
             paths.iter().map(path).collect::<Vec<_>>().join(" ")
         }
@@ -210,7 +210,7 @@ fn tell(lines: &[String]) {
     let mut out = io::stdout().lock();
     let told = lines.iter().try_for_each(|line| writeln!(out, "{line}"));
     if told.and_then(|()| out.flush()).is_err() {
-        lines.iter().for_each(|line| say(line));
+        say(&lines.join("; "));
     }
 }
 

@@ -114,8 +114,8 @@ mod tests {
         let own = with(&[("A", "1=2"), ("LANG", "de_DE.UTF-8"), ("HOME", "/srv")]);
         let all = variables(&run(Some("nightly")), &own, &account(), Some("Europe/Berlin"));
         let all = all.unwrap();
-        let mut last = std::collections::BTreeMap::new();
-        last.extend(all.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let mut counts = std::collections::BTreeMap::new();
+        counts.extend(all.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let expected = [
             ("A", "1=2"),
             ("HOME", "/srv"),
@@ -131,7 +131,7 @@ mod tests {
             ("WATCHBELL_TOKEN", "17"),
             ("WATCHBELL_TRIGGER", "nightly"),
         ];
-        assert_eq!(last.into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
         let least = variables(&run(None), &with(&[]), &account(), None).unwrap();
         assert!(!least.iter().any(|(name, _)| name == "TZ" || name == "WATCHBELL_TRIGGER"));
     }

@@ -89,16 +89,16 @@ fn shown(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn step(percent: Option<u8>, text: Option<&str>) -> Option<Step> {
-        Some(Step { percent, text: text.map(str::to_owned) })
+    fn step(percent: Option<u8>, text: Option<&str>) -> Step {
+        Step { percent, text: text.map(str::to_owned) }
     }
 
     #[test]
     fn a_line_is_a_percentage_a_text_or_both() {
-        assert_eq!(parse("40 page 4 of 10"), step(Some(40), Some("page 4 of 10")));
-        assert_eq!(parse("0"), step(Some(0), None));
-        assert_eq!(parse("100%\tdone\u{7}"), step(Some(100), Some("done ")));
-        assert_eq!(parse("- looking"), step(None, Some("looking")));
+        assert_eq!(parse("40 page 4 of 10"), Some(step(Some(40), Some("page 4 of 10"))));
+        assert_eq!(parse("0"), Some(step(Some(0), None)));
+        assert_eq!(parse("100%\tdone\u{7}"), Some(step(Some(100), Some("done "))));
+        assert_eq!(parse("- looking"), Some(step(None, Some("looking"))));
         for wrong in ["101", "-1", "+1", "4.5", "half", "-", "40page", "%", "{\"percent\": 4}"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
@@ -109,8 +109,8 @@ mod tests {
         let mut lines = ProgressLines::default();
         assert_eq!(lines.take(b"1"), None);
         assert_eq!(lines.take(b"0 on"), None);
-        assert_eq!(lines.take(b"e\n\n20\n30 th"), step(Some(20), None));
-        assert_eq!(lines.finish(), step(Some(30), Some("th")));
+        assert_eq!(lines.take(b"e\n\n20\n30 th"), Some(step(Some(20), None)));
+        assert_eq!(lines.finish(), Some(step(Some(30), Some("th"))));
         assert_eq!((lines.finish(), lines.left_out), (None, 0));
     }
 
@@ -119,13 +119,13 @@ mod tests {
         let mut lines = ProgressLines::default();
         let full = format!("7 {}\n", "x".repeat(LINE_BYTES_MAX - 2));
         let cut = "x".repeat(PROGRESS_CHARS_MAX);
-        assert_eq!(lines.take(full.as_bytes()), step(Some(7), Some(&cut)));
+        assert_eq!(lines.take(full.as_bytes()), Some(step(Some(7), Some(&cut))));
         let long = format!("7 {}", "x".repeat(LINE_BYTES_MAX - 1));
         for _ in 0..1_000 {
             assert_eq!(lines.take(long.as_bytes()), None);
         }
         assert!(lines.line.len() <= LINE_BYTES_MAX);
-        assert_eq!(lines.take(b"\n8\nwrong\n"), step(Some(8), None));
+        assert_eq!(lines.take(b"\n8\nwrong\n"), Some(step(Some(8), None)));
         assert_eq!(lines.left_out, 2);
     }
 }

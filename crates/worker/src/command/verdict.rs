@@ -133,9 +133,9 @@ mod tests {
 
     use super::*;
 
-    fn ended(end: End, cause: Cause) -> Result<process::Outcome, Lost> {
+    fn ended(end: End, cause: Cause) -> process::Outcome {
         let (duration, isolation) = (Duration::from_secs(1), Isolation::Namespace);
-        Ok(process::Outcome { end, cause, duration, usage: None, isolation })
+        process::Outcome { end, cause, duration, usage: None, isolation }
     }
 
     #[test]
@@ -156,22 +156,22 @@ mod tests {
         ] {
             // Also if somebody wanted it to end, and came too late.
             for told in [None, Some(EndReason::Cancelled), Some(EndReason::Stopping)] {
-                let outcome = verdict(told, &ended(end, Cause::Itself), last_line, terms);
+                let outcome = verdict(told, &Ok(ended(end, Cause::Itself)), last_line, terms);
                 assert_eq!((outcome.result, outcome.error.as_deref()), (result, error), "{end:?}");
                 assert_eq!((outcome.exit_code, outcome.final_failure), (code, false));
             }
         }
         let limited = Terms { has_memory_limit: true, ..terms };
-        let killed = verdict(None, &ended(End::Signaled(9), Cause::Itself), None, limited);
+        let killed = verdict(None, &Ok(ended(End::Signaled(9), Cause::Itself)), None, limited);
         assert!(killed.error.unwrap().contains("for want of memory"));
     }
 
     #[test]
     fn what_was_ended_is_why_it_was_ended() {
         let terms = Terms { timeout: Some(Duration::from_secs(30)), ..Terms::default() };
-        let stopped = ended(End::Signaled(15), Cause::Stopped);
-        let killed = ended(End::Signaled(9), Cause::KilledAfterGrace);
-        let heeded = ended(End::Exited(0), Cause::Stopped);
+        let stopped = Ok(ended(End::Signaled(15), Cause::Stopped));
+        let killed = Ok(ended(End::Signaled(9), Cause::KilledAfterGrace));
+        let heeded = Ok(ended(End::Exited(0), Cause::Stopped));
         for (told, ended, result, error) in [
             (EndReason::TimedOut, &stopped, RunResult::Failed, "timed out after 30s: last"),
             (EndReason::TimedOut, &heeded, RunResult::Failed, "timed out after 30s: last"),
@@ -209,17 +209,18 @@ mod tests {
             let outcome = verdict(Some(told), ended, Some("last"), terms);
             assert_eq!((outcome.result, outcome.error.as_deref()), (result, Some(error)));
         }
-        let lapsed = verdict(None, &ended(End::Signaled(9), Cause::Unconfirmed), None, terms);
+        let lapsed = verdict(None, &Ok(ended(End::Signaled(9), Cause::Unconfirmed)), None, terms);
         assert_eq!(lapsed.result, RunResult::Stopped);
     }
 
     #[test]
     fn guards_that_were_killed_are_told() {
-        let unseen = verdict(None, &ended(End::Unseen, Cause::ShimKilled), None, Terms::default());
+        let unseen =
+            verdict(None, &Ok(ended(End::Unseen, Cause::ShimKilled)), None, Terms::default());
         assert!(unseen.error.unwrap().contains("its shim was killed from outside"));
         let told = Some(EndReason::Cancelled);
         let cancelled =
-            verdict(told, &ended(End::Unseen, Cause::ShimKilled), None, Terms::default());
+            verdict(told, &Ok(ended(End::Unseen, Cause::ShimKilled)), None, Terms::default());
         assert_eq!(cancelled.result, RunResult::Cancelled);
         let lost = verdict(None, &Err(Lost), None, Terms::default());
         assert_eq!(lost.result, RunResult::Failed);
