@@ -203,7 +203,7 @@ impl Keeper {
             match record {
                 Record::Begun(held) => self.spool.log.apply(&Record::Over(held)),
                 Record::Life(_) | Record::Result(_) | Record::Over(_) => {
-                    self.spool.log.apply(&record)
+                    self.spool.log.apply(&record);
                 }
             }
         }
