@@ -86,9 +86,9 @@ pub(crate) fn folded(text: &str) -> String {
     lines.join("\n")
 }
 
-/// How wide the terminal is, if stdout is one.
+/// How wide the terminal is, if stdout is one that knows.
 pub(crate) fn terminal_width() -> Option<usize> {
-    Table::new().width().map(usize::from)
+    Table::new().width().map(usize::from).filter(|width| *width > 0)
 }
 
 /// A number with its thousands apart: 1,048,576.

@@ -151,13 +151,13 @@ impl Closing<'_> {
             let needed = if attempts == 1 { "attempt" } else { "attempts" };
             let _ = writeln!(text, "{runs:>5} with {attempts} {needed}");
         }
-        let mut tasks: Vec<u32> = self.cut().map(|span| span.task).collect();
-        tasks.sort_unstable();
-        tasks.dedup();
-        for task in tasks {
-            let spans = self.spans.iter().filter(|span| span.task == task);
+        for (task, run) in self.records.iter().filter(|(_, run)| run.attempt > 1) {
+            let spans = self.spans.iter().filter(|span| span.task == *task);
             let told: Vec<String> = spans.map(|span| self.span(span)).collect();
-            let _ = writeln!(text, "      run {task}: {}", told.join(", then "));
+            // A worker may be gone before the program of an attempt has begun.
+            let begun =
+                if told.len() < run.attempt as usize { "; another was not begun" } else { "" };
+            let _ = writeln!(text, "      run {task}: {}{begun}", told.join(", then "));
         }
         text
     }
