@@ -210,8 +210,9 @@ impl Ledger {
         answer: ClaimAnswer,
         now: Duration,
     ) -> News {
-        let mut news =
-            News { drain: answer.drain, refused: answer.refused.clone(), ..News::default() };
+        let is_claim = matches!(request, Request::Claim(_));
+        let refused = is_claim.then(|| answer.refused.clone());
+        let mut news = News { drain: answer.drain, refused, ..News::default() };
         self.cookie = Some(answer.cookie.clone());
         self.take_acks(request, &answer, now, &mut news);
         self.take_lost(&answer.lost, &mut news);

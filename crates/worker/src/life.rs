@@ -37,11 +37,17 @@ use crate::{Context, Control, EndReason, Sight, WorkerEnd, clock};
 /// A worker that has nothing left says so once more, for so long at most.
 const GOODBYE: Duration = Duration::from_secs(3);
 
+/// A worker that drains tries to report what there is for so long at most.
+const REPORTING_MAX: Duration = Duration::from_secs(60);
+
 /// After a second signal, so long is tried to report what there is.
 const STOP_REPORTS: Duration = Duration::from_secs(5);
 
 /// An answer to a claim may take so long, beside what it waits.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// An answer to a beat may take so long at least.
+const BEAT_ANSWER_MIN: Duration = Duration::from_millis(250);
 
 /// Tasks that are told to end get so long to let go of what they have.
 const LETTING_GO: Duration = Duration::from_secs(2);
@@ -161,7 +167,8 @@ pub(crate) async fn live(
     let life = Arc::new(Life {
         contact: Contact::new(Arc::clone(&plan.name), Arc::clone(&sight)),
         claim_servers: of(ANSWER),
-        beat_servers: of((plan.lease / 3).max(Duration::from_secs(2))),
+        // Of two servers one may be silent.
+        beat_servers: of((plan.lease / 4).max(BEAT_ANSWER_MIN)),
         printer: Arc::new(Printer::new(&servers)),
         dirty: Arc::default(),
         state: Mutex::new(State {
@@ -245,7 +252,11 @@ impl Life {
         loop {
             tokio::select! {
                 told = control.recv(), if can_be_told => match told {
-                    Some(Control::Drain) => stop_at = stop_at.or(self.drain()),
+                    Some(Control::Drain) => {
+                        self.drain();
+                        let timeout = self.plan.drain_timeout;
+                        stop_at = stop_at.or(timeout.map(|timeout| Instant::now() + timeout));
+                    }
                     Some(Control::Stop) => {
                         self.stop();
                         give_up_at = Some(Instant::now() + STOP_REPORTS);
@@ -253,13 +264,17 @@ impl Life {
                     None => can_be_told = false,
                 },
                 Some(ending) = ended.recv() => match ending {
-                    Ending::Drain => stop_at = stop_at.or(self.drain()),
+                    // Who asks for that from afar has what executes go on for as long as it takes.
+                    Ending::Drain => self.drain(),
                     Ending::Dead(end) => return Err(end),
                 },
                 () = self.looks.notified() => {}
                 () = until(stop_at) => {
                     stop_at = None;
                     self.end_what_is_left();
+                    // Also if something does not end.
+                    let patience = self.plan.grace + self.reporting();
+                    give_up_at = give_up_at.or(Some(Instant::now() + patience));
                 }
                 () = until(give_up_at) => {}
                 Some(Err(why)) = duties.join_next() => {
@@ -273,10 +288,10 @@ impl Life {
         }
     }
 
-    /// Claims nothing more. Gives when what is left then is to be ended.
-    fn drain(&self) -> Option<Instant> {
+    /// Claims nothing more.
+    fn drain(&self) {
         if *self.phase.borrow() >= Phase::Drains {
-            return None;
+            return;
         }
         let mut state = self.state();
         tracing::info!(worker = %self.plan.name, unfinished = state.live.len(), "the worker drains");
@@ -287,7 +302,11 @@ impl Life {
         self.sight.drains();
         self.phase.send_replace(Phase::Drains);
         self.notify_all();
-        self.plan.drain_timeout.map(|timeout| Instant::now() + timeout)
+    }
+
+    /// How long results are tried to be reported at the end: later than that others have been given their runs.
+    fn reporting(&self) -> Duration {
+        (self.plan.lease * 5 / 4).min(REPORTING_MAX)
     }
 
     /// The time of a drain is over.
@@ -325,8 +344,7 @@ impl Life {
             return Some(Ok(()));
         }
         if give_up_at.is_none() {
-            // Later than that others have been given the runs.
-            let patience = if state.ledger.named() > 0 { self.plan.lease * 5 / 4 } else { GOODBYE };
+            let patience = if state.ledger.named() > 0 { self.reporting() } else { GOODBYE };
             *give_up_at = Some(Instant::now() + patience);
         }
         if !is_late {

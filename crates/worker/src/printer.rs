@@ -1,8 +1,8 @@
 //! The printer: sends what runs print, and how far they have come.
 //!
 //! Twice a second it sends what there is, of a few runs at a time. What a run printed last is sent before its result, as servers
-//! take nothing of a run that is over; if no server takes it, the result goes without. A server that does not answer is let
-//! alone for a second.
+//! take nothing of a run that is over; if no server takes it, the result goes without. After a failure the next one
+//! is another server's turn, a second later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -65,8 +65,16 @@ impl Printer {
         }
     }
 
+    /// Sends what a run printed last. What no server takes now is forgotten: its result comes next, and nothing is taken after that.
+    pub(crate) async fn send_last(&self, context: &Context) {
+        self.send(context).await;
+        if let Some(printed) = context.output_if_any() {
+            printed.is_taken_no_more();
+        }
+    }
+
     /// Sends what there is of a run.
-    pub(crate) async fn send(&self, context: &Context) {
+    async fn send(&self, context: &Context) {
         let Some(printed) = context.output_if_any() else { return };
         let _turn = printed.sending.lock().await;
         let _place = self.places.acquire().await.expect("nobody closes it");
@@ -80,15 +88,14 @@ impl Printer {
             let server = &self.servers[place % self.servers.len()];
             match server.send_output(&run.id, &part.request).await {
                 Ok(answer) => printed.taken(&part, answer.next),
-                Err(ClientError::Unreachable { .. }) => {
+                // The run is another's by now, or is over; whether it is lost, claims and beats tell.
+                Err(ClientError::Conflict(_) | ClientError::Invalid(_)) => {
+                    printed.is_taken_no_more();
+                }
+                Err(_) => {
                     self.place.store(place + 1, Ordering::Relaxed);
                     self.pause();
                 }
-                Err(ClientError::Unavailable { .. } | ClientError::LimitReached { .. }) => {
-                    self.pause();
-                }
-                // The run is another's by now, or is over; whether it is lost, claims and beats tell.
-                Err(_) => printed.is_taken_no_more(),
             }
         }
     }

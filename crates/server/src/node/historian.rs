@@ -368,7 +368,9 @@ impl Historian {
         let due = notes.small.iter().filter(|((_, day), names)| {
             names.len() > self.pace.small_max || names.len() > 1 && self.is_over(*day, now)
         });
-        let Some((&place, names)) = due.max_by_key(|(_, names)| names.len()) else { return Ok(false) };
+        let Some((&place, names)) = due.max_by_key(|(_, names)| names.len()) else {
+            return Ok(false);
+        };
         let home = place.0;
         let names: Vec<PageName> = names.iter().copied().take(SOURCES_MAX).collect();
         let (mut sources, mut bytes) = (Vec::new(), 0);

@@ -281,7 +281,8 @@ mod tests {
     #[test]
     fn commits_slow_down_before_they_stop() {
         assert_eq!(layer_time(CLOSED_LAYERS_EASY - 1), None);
-        let times: Vec<_> = (CLOSED_LAYERS_EASY..CLOSED_LAYERS_MAX).filter_map(layer_time).collect();
+        let times: Vec<_> =
+            (CLOSED_LAYERS_EASY..CLOSED_LAYERS_MAX).filter_map(layer_time).collect();
         let seconds = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0].map(Duration::from_secs_f64);
         assert_eq!(times, seconds, "half a minute goes by before nothing goes on");
     }

@@ -19,8 +19,8 @@ pub(crate) struct News {
     pub(crate) closed: Vec<HeldRun>,
     /// Runs of strict queues may go on until then.
     pub(crate) confirmed: Vec<(HeldRun, Duration)>,
-    /// Queues that cannot be made.
-    pub(crate) refused: Vec<String>,
+    /// Queues that cannot be made, if it is the answer to a claim.
+    pub(crate) refused: Option<Vec<String>>,
     /// Somebody wants the worker to drain.
     pub(crate) drain: bool,
 }

@@ -15,6 +15,9 @@ use super::{Life, Live, OpenClaim, Phase};
 use crate::limits::{ERROR_CHARS_MAX, RETRY_AFTER_MAX};
 use crate::{Context, EndReason, Outcome, clock};
 
+/// How long a program that is killed may take to be gone, when the worker stops.
+const KILLED: Duration = Duration::from_millis(1_500);
+
 /// A handler that is dropped is gone when it waits for something next. One that does not is reported without its end.
 const DROPPED: Duration = Duration::from_millis(250);
 
@@ -38,8 +41,14 @@ impl Life {
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut runs = self.runs.lock();
         runs.spawn(task);
-        // What has ended is forgotten.
-        while runs.try_join_next().is_some() {}
+        // What has ended is forgotten, unless it is a bug: its run would never end.
+        while let Some(ended) = runs.try_join_next() {
+            if let Err(why) = ended
+                && why.is_panic()
+            {
+                std::panic::resume_unwind(why.into_panic());
+            }
+        }
     }
 
     /// Writes down that runs are about to begin, and begins them.
@@ -89,6 +98,8 @@ impl Life {
 
         let ended = match self.wait_for(&context, &mut attempt).await {
             Ended::With(outcome) => outcome,
+            // Nobody may have it while it executes: the next life, or silence, tells what became of it.
+            Ended::Unseen => return,
             Ended::Not(outcome) => {
                 self.report_unended(&context, outcome, limit, began).await;
                 // It keeps its place until it has really ended.
@@ -96,8 +107,10 @@ impl Life {
                 return self.forget(&context.held());
             }
         };
-        let done = done_of(&context, in_time(&context, ended, limit), Some(began));
-        self.report(&context, done).await;
+        // Of a command it is known when its program ended.
+        let is_command = context.run().handler.is_none();
+        let ended = if is_command { ended } else { in_time(&context, ended, limit) };
+        self.report(&context, done_of(&context, ended, Some(began))).await;
         self.forget(&context.held());
     }
 
@@ -119,20 +132,24 @@ impl Life {
                 () = super::until(context.deadline()) => context.tell_to_end(EndReason::TimedOut),
             }
         };
+        let is_command = context.run().handler.is_none();
         tokio::select! {
             biased;
             Some(ended) = attempt.join_next() => return Ended::With(outcome_of(context, ended)),
             () = self.stops() => {}
-            () = told => {
-                let is_command = context.run().handler.is_none();
-                tokio::select! {
-                    biased;
-                    Some(ended) = attempt.join_next() => return Ended::With(outcome_of(context, ended)),
-                    () = self.stops() => {}
-                    // A command ends its own program, which may take as long as it takes.
-                    () = sleep(self.plan.grace), if !is_command => {}
-                }
+            () = told => tokio::select! {
+                biased;
+                Some(ended) = attempt.join_next() => return Ended::With(outcome_of(context, ended)),
+                () = self.stops() => {}
+                // A command ends its own program, which may take as long as it takes.
+                () = sleep(self.grace_of(context)), if !is_command => {}
             }
+        }
+        if is_command {
+            // Its program is killed, and is gone when the attempt has ended.
+            let ended = timeout(KILLED, attempt.join_next()).await;
+            let ended = ended.ok().flatten().map(|ended| outcome_of(context, ended));
+            return ended.map_or(Ended::Unseen, Ended::With);
         }
         attempt.abort_all();
         let reason = context.peek_ending().unwrap_or(EndReason::Stopping);
@@ -146,6 +163,16 @@ impl Life {
                 Some(ended) => Ended::With(outcome_of(context, ended)),
                 None => unreachable!("an attempt is one task"),
             },
+        }
+    }
+
+    /// How long a handler that was told to end may take. None, if another worker may have its run by then.
+    fn grace_of(&self, context: &Context) -> Duration {
+        match context.peek_ending() {
+            Some(EndReason::Lost | EndReason::Unconfirmed) => Duration::ZERO,
+            Some(EndReason::Cancelled | EndReason::TimedOut | EndReason::Stopping) | None => {
+                self.plan.grace
+            }
         }
     }
 
@@ -174,7 +201,7 @@ impl Life {
             return self.journal.over(vec![context.held()]);
         }
         self.journal.result(&done).await;
-        self.printer.send(context).await;
+        self.printer.send_last(context).await;
         let counter = match done.result {
             RunResult::Succeeded => &self.sight.succeeded,
             RunResult::Failed => &self.sight.failed,
@@ -256,6 +283,8 @@ enum Ended {
     With(Outcome),
     /// It executes still, and is reported as this.
     Not(Outcome),
+    /// Nobody knows whether its program executes still.
+    Unseen,
 }
 
 /// What a task that ended is reported as.

@@ -16,7 +16,9 @@ impl Life {
             tracing::warn!(worker = %self.plan.name, run = %held.id, "a result did not count: its run was given to another meanwhile, or had ended");
         }
         self.journal.over(news.closed);
-        self.hear_refused(news.refused);
+        if let Some(refused) = news.refused {
+            self.hear_refused(refused);
+        }
         self.sight.lost.add(news.lost.len());
         for held in &news.lost {
             tracing::warn!(worker = %self.plan.name, run = %held.id, "the worker has lost a run: it ends, and is forgotten");
@@ -31,9 +33,11 @@ impl Life {
         self.take_runs(news.runs, &news.confirmed);
         let state = self.state();
         for (held, until) in news.confirmed {
-            if let Some(live) = state.live.get(&held.id).filter(|live| live.context.held() == held)
-            {
-                live.context.confirm(until);
+            let live = state.live.get(&held.id).map(|live| &live.context);
+            for context in live.into_iter().chain(state.after.get(&held.id)) {
+                if context.held() == held {
+                    context.confirm(until);
+                }
             }
         }
     }
