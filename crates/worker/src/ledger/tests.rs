@@ -229,7 +229,10 @@ fn a_newer_token_of_a_run_ends_the_older_one_and_an_older_one_changes_nothing() 
     ledger.is_given(at(0.0), &[("a", 1), ("b", 1)]);
     let news = ledger.is_given(at(0.0), &[("a", 2)]);
     assert_eq!(news.lost, [held("a", 1)]);
-    assert_eq!(ledger.is_given(at(0.0), &[("a", 1), ("a", 2)]), News::default());
+    assert_eq!(
+        ledger.is_given(at(0.0), &[("a", 1), ("a", 2)]),
+        News { refused: Some(Vec::new()), ..News::default() }
+    );
     let running = vec![held("a", 2), held("b", 1)];
     assert_eq!(beat(&ledger.beat(at(0.0))).running, Some(running));
 }

@@ -80,7 +80,7 @@ async fn runs_that_are_given_to_a_claim_that_was_given_up_never_begin() {
     let (asked, is_asked) = std::sync::mpsc::channel();
     let (drained, is_drained) = std::sync::mpsc::channel::<()>();
     let named = Arc::new(Mutex::new(Vec::new()));
-    let names = Arc::clone(&named);
+    let heard = Arc::clone(&named);
     let server = Script::start(move |said| {
         if said.is_claim && said.body["free"].as_u64() > Some(0) {
             asked.send(()).unwrap();
