@@ -87,7 +87,7 @@ async fn runs_that_are_given_to_a_claim_that_was_given_up_never_begin() {
             is_drained.recv().unwrap();
             return fine(said, &json!({"runs": [run("run_1", 1)]}));
         }
-        names.lock().unwrap().push(said.body.clone());
+        heard.lock().unwrap().push(said.body.clone());
         fine(said, &json!({}))
     });
     let (builder, mut told) = telling(worker(&server));
