@@ -24,6 +24,7 @@ mod dev {
     mod full;
     mod golden;
     mod host;
+    mod library;
     mod loss;
     mod outage;
     mod process;
