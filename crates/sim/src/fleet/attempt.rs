@@ -70,7 +70,9 @@ impl Attempts {
                 Write::Delete(key) => queued_at(key.as_str()),
                 Write::Put(key, _) => dead_run(key.as_str()),
             };
-            past.into_iter().for_each(|run| drop(self.records.remove(&run)));
+            if let Some(run) = past {
+                self.records.remove(&run);
+            }
         }
     }
 

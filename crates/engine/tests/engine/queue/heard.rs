@@ -44,10 +44,10 @@ impl HeardWorkers {
     /// it takes no more.
     pub(super) fn was_given_up(&self, claim: &WorkerRequest, given: Instant) -> bool {
         // What was heard in the same moment may have been heard after it was given.
-        let before =
+        let mut before =
             self.of(claim).filter(|it| it.incarnation == claim.incarnation && it.at < given);
         let is_settled = before.clone().any(|it| it.settled >= claim.number);
-        is_settled || before.last().is_some_and(|it| it.is_draining)
+        is_settled || before.next_back().is_some_and(|it| it.is_draining)
     }
 
     fn of(&self, claim: &WorkerRequest) -> impl DoubleEndedIterator<Item = HeardOnce> + Clone {

@@ -395,16 +395,14 @@ impl Hall {
         if gives_up {
             self.void(worker)?;
         }
-        if let Some(claim) = claim {
-            if knows_cookie {
-                expected = self.naive.give(&claim, self.now);
-                let is_empty = acks.is_empty() && cancel.is_empty() && expected.is_empty();
-                if is_empty && claim.until > self.now {
-                    self.naive.claims.push(claim);
-                    self.claims.insert(ticket.0, worker);
-                    self.hands[worker].open = self.hands[worker].number;
-                    return Ok(());
-                }
+        if let Some(claim) = claim.filter(|_| knows_cookie) {
+            expected = self.naive.give(&claim, self.now);
+            let is_empty = acks.is_empty() && cancel.is_empty() && expected.is_empty();
+            if is_empty && claim.until > self.now {
+                self.naive.claims.push(claim);
+                self.claims.insert(ticket.0, worker);
+                self.hands[worker].open = self.hands[worker].number;
+                return Ok(());
             }
         }
         let reply = self.heard(ticket.0)?;
