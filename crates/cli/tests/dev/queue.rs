@@ -121,6 +121,11 @@ async fn a_run_of_a_queue_is_submitted_held_back_and_cancelled() {
     assert_eq!((set.spec.concurrency, set.spec.rate.map(|rate| rate.runs)), (Some(3), Some(100)));
     let set: Queue = json(&dev, &["queue", "set", "mail", "--per-key", "2"]).await;
     assert_eq!((set.spec.concurrency, set.spec.per_key), (None, Some(2)), "the others are lifted");
+    let strict = text(&dev, &["queue", "set", "mail", "--lease", "strict"]).await;
+    assert!(strict.lines().any(|line| line.split_whitespace().eq(["lease", "strict"])), "{strict}");
+    assert!(text(&dev, &["queue", "list"]).await.contains("lease strict"));
+    let loose = text(&dev, &["queue", "set", "mail", "--lease", "loose"]).await;
+    assert!(loose.contains("limits") && !loose.contains("lease"), "{loose}");
 
     let paused = text(&dev, &["queue", "pause", "mail", "--note", "the relay moves"]).await;
     assert!(paused.contains("watchbell queue resume mail"), "{paused}");
