@@ -37,8 +37,9 @@ pub enum StartError {
         /// What was refused.
         refusal: Refusal,
     },
-    /// The machine has no room for more processes, descriptors or memory: try again later.
-    #[error("the machine has no room for it now: {0}")]
+    /// The machine has no room for more processes, descriptors or memory, or the program cannot be read at the moment: try
+    /// again later.
+    #[error("the machine has no room for it now, or cannot read it: {0}")]
     Busy(io::Error),
     /// Launch or shim ended early: somebody killed them, or memory is short. Try again later.
     #[error("what was to start it ended before it did: try again")]

@@ -253,9 +253,14 @@ fn not_started(program: &Program, fault: Fault, why: io::Error) -> StartError {
     StartError::NotStartable { fault, path, why }
 }
 
+/// Whether the same may be possible in a moment: what was used up is free again, a program is no longer written to, or its
+/// file system answers.
 fn is_busy(why: &io::Error) -> bool {
-    let busy = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE];
-    busy.iter().any(|errno| why.raw_os_error() == Some(errno.raw_os_error()))
+    let used_up = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE];
+    let unreadable =
+        [Errno::TXTBSY, Errno::IO, Errno::STALE, Errno::TIMEDOUT, Errno::NOTCONN, Errno::HOSTDOWN];
+    let mut busy = used_up.iter().chain(&unreadable);
+    busy.any(|errno| why.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn busy(why: impl Into<io::Error>) -> StartError {
@@ -309,4 +314,20 @@ fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     fcntl_add_seals(&file, seals)?;
     Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_read_at_the_moment_is_no_program_that_cannot_be_started() {
+        let of = |errno: Errno| not_started(&Program::new("/x"), Fault::Program, errno.into());
+        for errno in [Errno::TXTBSY, Errno::IO, Errno::STALE, Errno::TIMEDOUT, Errno::NOMEM] {
+            assert!(matches!(of(errno), StartError::Busy(_)), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC, Errno::NOTDIR] {
+            assert!(matches!(of(errno), StartError::NotStartable { .. }), "{errno}");
+        }
+    }
 }

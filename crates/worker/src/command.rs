@@ -10,7 +10,7 @@
 //! - `attempt`: from its start to the end of its tree; `verdict`: what is reported then
 //!
 //! What is refused is a failure for good, with a sentence that says what to change: another attempt would be refused as well.
-//! What the machine cannot do at the moment, as when it has no room for processes, is a failure like others, tried again
+//! What the machine cannot do at the moment, as when it has no room for processes or a file system does not answer, is a failure like others, tried again
 //! no sooner than after [`BUSY_PAUSE`].
 //!
 //! No shell reads a command. One that is to be read by a shell names the shell, which must be allowed like any other
@@ -171,6 +171,7 @@ impl Commands {
     pub async fn carry_out(&self, context: Context) -> Outcome {
         let program = match self.judge(context.run()).await {
             Ok(program) => program,
+            Err(refusal) if refusal.may_pass() => return not_now(context.run(), &refusal),
             Err(refusal) => return self.refuse(context.run(), refusal.to_string()),
         };
         if let Some(reason) = context.ending() {
@@ -245,11 +246,7 @@ impl Commands {
             | StartError::Limit { .. }
             | StartError::Busy(_)
             | StartError::Interrupted
-            | StartError::TooSlow => {
-                tracing::warn!(run = %run.id, queue = %run.queue, %why, "a command was not started");
-                let why = format!("the worker could not start it: {why}");
-                Outcome { retry_after: Some(BUSY_PAUSE), ..Outcome::failed(why) }
-            }
+            | StartError::TooSlow => not_now(run, &why),
         }
     }
 
@@ -294,6 +291,13 @@ impl Commands {
     }
 }
 
+/// What another attempt may find better.
+fn not_now(run: &ClaimedRun, why: &dyn std::error::Error) -> Outcome {
+    tracing::warn!(run = %run.id, queue = %run.queue, %why, "a command was not started");
+    let why = format!("the worker could not start it: {why}");
+    Outcome { retry_after: Some(BUSY_PAUSE), ..Outcome::failed(why) }
+}
+
 fn millis(of: Duration) -> u64 {
     u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
 }
@@ -311,6 +315,14 @@ fn directory(said: &str) -> Result<PathBuf, CommandRefusal> {
     if !path.is_absolute() {
         return Err(refused("it is no absolute path".to_owned()));
     }
-    let found = std::fs::canonicalize(path).map_err(|why| refused(why.to_string()))?;
-    if found.is_dir() { Ok(found) } else { Err(refused("it is no directory".to_owned())) }
+    let unusable = |why: std::io::Error| match refusal::is_passing(&why) {
+        true => CommandRefusal::Unreadable { path: Shown::new(said), why: why.to_string() },
+        false => refused(why.to_string()),
+    };
+    let found = std::fs::canonicalize(path).map_err(unusable)?;
+    if std::fs::metadata(&found).map_err(unusable)?.is_dir() {
+        Ok(found)
+    } else {
+        Err(refused("it is no directory".to_owned()))
+    }
 }

@@ -20,7 +20,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::refusal::{CommandRefusal, Shown};
+use super::refusal::{CommandRefusal, Shown, is_passing};
 
 /// Entries of a list.
 pub const ALLOWED_MAX: usize = 100;
@@ -102,14 +102,14 @@ impl AllowList {
         if goes_up(path) {
             return Err(CommandRefusal::Upward(Shown::new(said)));
         }
-        let found = Found::of(path);
+        let missing = |why: io::Error| missing(said, &why);
+        let found = match Found::of(path) {
+            Err(why) if is_passing(&why) => return Err(missing(why)),
+            found => found,
+        };
         if let Self::Listed(entries) = self {
             judge(path, found.as_ref().ok(), entries)?;
         }
-        let missing = |why: io::Error| CommandRefusal::Missing {
-            path: Shown::new(said),
-            why: why.to_string(),
-        };
         let Found { name, file } = found.map_err(missing)?;
         let about = fs::metadata(&file).map_err(missing)?;
         if !about.is_file() {
@@ -120,6 +120,15 @@ impl AllowList {
         }
         Ok(Admitted { file, name })
     }
+}
+
+/// Why a program is not there, or why nobody can tell.
+fn missing(said: &str, why: &io::Error) -> CommandRefusal {
+    let (path, reason) = (Shown::new(said), why.to_string());
+    if is_passing(why) {
+        return CommandRefusal::Unreadable { path, why: reason };
+    }
+    CommandRefusal::Missing { path, why: reason }
 }
 
 /// Where a path leads.
@@ -149,6 +158,7 @@ fn name_of(path: &Path) -> io::Result<PathBuf> {
 /// files that it may not run.
 fn judge(path: &Path, found: Option<&Found>, entries: &[PathBuf]) -> Result<(), CommandRefusal> {
     let mut refusal = CommandRefusal::NotAllowed(Shown::of_path(path));
+    let mut unreadable = None;
     for entry in entries {
         let is_below = path.starts_with(entry);
         let Some(Found { name, file }) = found else {
@@ -160,7 +170,14 @@ fn judge(path: &Path, found: Option<&Found>, entries: &[PathBuf]) -> Result<(), 
         if name_of(entry).is_ok_and(|entry| entry == *name) && !file.is_dir() {
             return Ok(());
         }
-        let Ok(directory) = fs::canonicalize(entry) else { continue };
+        let directory = match fs::canonicalize(entry) {
+            Ok(directory) => directory,
+            Err(why) if is_passing(&why) => {
+                unreadable = Some(missing(&entry.to_string_lossy(), &why));
+                continue;
+            }
+            Err(_) => continue,
+        };
         if !directory.is_dir() {
             continue;
         }
@@ -173,7 +190,7 @@ fn judge(path: &Path, found: Option<&Found>, entries: &[PathBuf]) -> Result<(), 
             refusal = CommandRefusal::LeadsOut { path: Shown::of_path(path), target };
         }
     }
-    Err(refusal)
+    Err(unreadable.unwrap_or(refusal))
 }
 
 fn goes_up(path: &Path) -> bool {
@@ -322,6 +339,13 @@ mod tests {
         place.refuses(&place.list(&["bin"]), "other/missing", "is not allowed");
         place.refuses(&AllowList::Any, "bin/\0a", "cannot be found");
         assert!(AllowList::Any.admit("/").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_refused_for_good() {
+        let why = |errno: rustix::io::Errno| missing("/net/a", &errno.into());
+        assert!(why(rustix::io::Errno::STALE).may_pass());
+        assert!(!why(rustix::io::Errno::NOENT).may_pass());
     }
 
     #[test]

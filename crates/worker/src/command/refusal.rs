@@ -1,9 +1,12 @@
 //! Why a command is not run: sentences that become the error of its run.
 //!
 //! Whoever reads one sees a run that failed for good, and wants to know what to change: in the run, or on the worker. It
-//! would be refused again, so it is not tried again.
+//! would be refused again, so it is not tried again. What merely cannot be read at the moment is, after a pause.
 
 use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
 
 /// Why a command is not run. Nothing of it was started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +43,14 @@ pub enum CommandRefusal {
         /// What the operating system says.
         why: String,
     },
+    /// Its file system does not answer as it should, so nobody knows whether it may be run.
+    #[error("{path} cannot be looked at on this worker at the moment: {why}")]
+    Unreadable {
+        /// What the run says.
+        path: Shown,
+        /// What the operating system says.
+        why: String,
+    },
     /// Directories, devices and sockets are no programs.
     #[error("{0} is not a regular file, so it cannot be run")]
     NoFile(Shown),
@@ -67,6 +78,29 @@ pub enum CommandRefusal {
     /// What no system takes.
     #[error("the command cannot be started: {0}")]
     Impossible(String),
+}
+
+impl CommandRefusal {
+    /// Whether another attempt may not be refused, although neither the run nor the worker is changed.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+}
+
+/// Whether the file system says nothing about the file, and may do so later: a network that is away, a disk that fails.
+pub(super) fn is_passing(why: &io::Error) -> bool {
+    let lasting = [
+        Errno::NOENT,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::LOOP,
+        Errno::NAMETOOLONG,
+        Errno::INVAL,
+    ];
+    let is = |errno: &Errno| why.raw_os_error() == Some(errno.raw_os_error());
+    why.raw_os_error().is_some() && !lasting.iter().any(is)
 }
 
 /// A text of a run, as it may be shown: without control characters, and not for ever.
@@ -113,5 +147,17 @@ mod tests {
         let long = "ü".repeat(SHOWN_CHARS_MAX);
         assert_eq!(Shown::new(&long).to_string(), long);
         assert_eq!(Shown::new(&(long.clone() + "x")).to_string(), long + "…");
+    }
+
+    #[test]
+    fn a_file_system_that_fails_says_nothing_about_a_file_and_one_that_works_does() {
+        for errno in [Errno::STALE, Errno::IO, Errno::TIMEDOUT, Errno::NOMEM, Errno::NOTCONN] {
+            assert!(is_passing(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::NOTDIR, Errno::ACCESS, Errno::LOOP, Errno::NAMETOOLONG] {
+            assert!(!is_passing(&errno.into()), "{errno}");
+        }
+        // A path with a NUL in it reaches no system.
+        assert!(!is_passing(&io::ErrorKind::InvalidInput.into()));
     }
 }
