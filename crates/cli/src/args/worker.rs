@@ -193,7 +193,8 @@ pub(crate) struct AllowArgs {
     /// Let runs have this program, or those in this directory and below; may be repeated
     ///
     /// By its absolute path. A link out of an allowed directory is not followed. Shells are programs like others: whoever
-    /// allows one allows everything.
+    /// allows one allows everything. Variables that are known to make a program load or start other code are refused, as a
+    /// best effort: allow programs that are safe with any argument, variable and directory.
     #[arg(
         long,
         value_name = "PATH",

@@ -11,7 +11,9 @@
 //! A run may not set what decides which code an allowed program loads or starts: otherwise a list of programs would be
 //! worth nothing to whoever may submit runs. These are refused, with any list: everything that the dynamic loader and the
 //! C library read (`LD_…`, `GLIBC_TUNABLES`), `PATH`, and what shells and the usual interpreters load before their program:
-//! see [`LOADERS`]. A program that needs one of them sets it itself, in a script that is allowed.
+//! see [`LOADERS`]; and `HOME` and `XDG_…`, where programs look for their settings. A program that needs one of them sets it
+//! itself, in a script that is allowed. That is a best effort: a program may read a variable that nobody here has heard of,
+//! and files in the working directory that its run names.
 
 use client::queue::CommandSpec;
 use client::worker::ClaimedRun;
@@ -25,13 +27,16 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// What our own variables begin with.
 const OWN: &str = "WATCHBELL_";
 
-/// Variables that no run may set, by how they begin.
-const LOADER_FAMILIES: [&str; 8] =
-    ["LD_", "DYLD_", "BASH_FUNC_", "PERL5", "LUA_INIT", "GIT_CONFIG", "GIT_SSH", "NPM_CONFIG_"];
-
-/// Variables that no run may set.
+/// Variables that no run may set, by how they begin, in whatever case.
 #[rustfmt::skip]
-pub const LOADERS: [&str; 50] = [
+const LOADER_FAMILIES: [&str; 12] = [
+    "LD_", "DYLD_", "BASH_FUNC_", "PERL5", "LUA_INIT", "LUA_PATH", "LUA_CPATH", "GIT_CONFIG", "GIT_SSH", "NPM_CONFIG_",
+    "XDG_", "R_PROFILE",
+];
+
+/// Variables that no run may set, in whatever case. Those that are known to us: every program may read others.
+#[rustfmt::skip]
+pub const LOADERS: [&str; 82] = [
     // The loader and the C library.
     "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH", "MALLOC_TRACE", "HOSTALIASES",
     // Where programs look for others, and shells.
@@ -40,9 +45,15 @@ pub const LOADERS: [&str; 50] = [
     "PYTHONSTARTUP", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONINSPECT", "PYTHONBREAKPOINT", "PYTHONWARNINGS",
     "PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PERLLIB", "RUBYOPT", "RUBYLIB", "NODE_OPTIONS",
     "NODE_PATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH", "PHPRC", "PHP_INI_SCAN_DIR",
-    "LUA_PATH", "LUA_CPATH", "R_PROFILE", "R_ENVIRON", "DOTNET_STARTUP_HOOKS", "AWKLIBPATH",
+    "R_ENVIRON", "R_ENVIRON_USER", "DOTNET_STARTUP_HOOKS", "AWKLIBPATH", "ERL_FLAGS", "ERL_AFLAGS", "ERL_ZFLAGS", "ERL_LIBS",
+    "GEM_HOME", "GEM_PATH", "BUNDLE_GEMFILE", "MAVEN_OPTS", "MAVEN_ARGS", "GRADLE_OPTS", "JAVA_OPTS",
     // Libraries and tools that start what a variable says.
-    "OPENSSL_CONF", "OPENSSL_MODULES", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_ASKPASS", "LESSOPEN",
+    "OPENSSL_CONF", "OPENSSL_MODULES", "GIT_EXEC_PATH", "GIT_EXTERNAL_DIFF", "GIT_ASKPASS", "GIT_EDITOR",
+    "GIT_SEQUENCE_EDITOR", "GIT_PROXY_COMMAND", "GIT_PAGER", "GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_TEMPLATE_DIR",
+    "SSH_ASKPASS", "EDITOR", "VISUAL", "PAGER", "MANPAGER", "BROWSER", "LESSOPEN", "LESSCLOSE", "TAR_OPTIONS", "MAKEFLAGS",
+    "GNUMAKEFLAGS", "MAKEFILES", "RSYNC_RSH", "CVS_RSH", "KUBECONFIG",
+    // Where programs look for their settings, which name others.
+    "HOME",
 ];
 
 /// The variables of a run's command, the last of a name over those before it.
@@ -80,8 +91,10 @@ fn check(name: &str) -> Result<(), CommandRefusal> {
     if name.starts_with(OWN) {
         return Err(CommandRefusal::Own(Shown::new(name)));
     }
-    let is_loader =
-        LOADERS.contains(&name) || LOADER_FAMILIES.iter().any(|family| name.starts_with(family));
+    // Some programs read names in lower case as well, as npm does.
+    let upper = name.to_ascii_uppercase();
+    let is_loader = LOADERS.contains(&upper.as_str())
+        || LOADER_FAMILIES.iter().any(|family| upper.starts_with(family));
     if is_loader {
         return Err(CommandRefusal::Loader(Shown::new(name)));
     }
@@ -111,14 +124,14 @@ mod tests {
 
     #[test]
     fn a_command_has_what_the_worker_the_run_and_nobody_else_says() {
-        let own = with(&[("A", "1=2"), ("LANG", "de_DE.UTF-8"), ("HOME", "/srv")]);
+        let own = with(&[("A", "1=2"), ("LANG", "de_DE.UTF-8")]);
         let all = variables(&run(Some("nightly")), &own, &account(), Some("Europe/Berlin"));
         let all = all.unwrap();
         let mut counts = std::collections::BTreeMap::new();
         counts.extend(all.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let expected = [
             ("A", "1=2"),
-            ("HOME", "/srv"),
+            ("HOME", "/home/ann"),
             ("LANG", "de_DE.UTF-8"),
             ("LOGNAME", "ann"),
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -141,8 +154,18 @@ mod tests {
         let refused = |name: &str| {
             variables(&run(None), &with(&[(name, "x")]), &account(), None).unwrap_err().to_string()
         };
-        let families =
-            ["LD_PRELOAD", "LD_LIBRARY_PATH", "LD_ANYTHING", "BASH_FUNC_ls%%", "PERL5LIB"];
+        let families = [
+            "LD_PRELOAD",
+            "LD_ANYTHING",
+            "BASH_FUNC_ls%%",
+            "PERL5LIB",
+            "LUA_PATH_5_4",
+            "XDG_CONFIG_HOME",
+            "R_PROFILE_USER",
+            "npm_config_script_shell",
+            "ld_preload",
+            "Tar_Options",
+        ];
         for name in LOADERS.into_iter().chain(families) {
             let why = refused(name);
             assert!(why.starts_with(&format!("the variable {name} decides what code")), "{why}");
