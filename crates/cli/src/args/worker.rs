@@ -255,7 +255,9 @@ pub(crate) struct WorkerNameArgs {
 
 /// Give a worker nothing more, and tell it to finish what it has
 ///
-/// It ends when the worker is started again, which then has a new incarnation, or with --undo. What the worker has goes on.
+/// What the worker has goes on until its --drain-timeout is over. `watchbell worker` then ends with exit code 0. The drain ends
+/// when the worker is started again, which then has a new incarnation, or with --undo, which does not help a process that has
+/// begun to drain. So whatever starts it must not do so after an exit code of 0: Restart=on-failure under systemd.
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell worker drain web-1\n  \
