@@ -5,6 +5,7 @@
     reason = "the comments are help texts, which are shown as they are"
 )]
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -158,8 +159,9 @@ pub(crate) struct WorkArgs {
     pub(crate) drain_timeout: Duration,
     /// The directory that keeps what it has begun and what no server has taken yet
     ///
-    /// If it is not given: what systemd names in STATE_DIRECTORY, or ./watchbell-worker. Each worker has a directory of its
-    /// name there.
+    /// If it is not given: what systemd names in STATE_DIRECTORY; for root /var/lib/watchbell-worker; for others
+    /// watchbell-worker in XDG_STATE_HOME, or in ~/.local/state. Each worker has a directory of its name there. A name
+    /// belongs to one spool: with another one, runs of the first may be begun twice.
     #[arg(long, value_name = "DIR", env = "WATCHBELL_SPOOL", help_heading = "Life")]
     pub(crate) spool: Option<PathBuf>,
     /// Serve /livez, /readyz and /metrics there: an address and a port; port 0 takes any that is free
@@ -215,6 +217,10 @@ pub(crate) struct SurroundingsArgs {
     pub(crate) zone: Option<String>,
     #[arg(long = "x-state-directory", env = "STATE_DIRECTORY", hide = true)]
     pub(crate) state_directory: Option<String>,
+    #[arg(long = "x-state-home", env = "XDG_STATE_HOME", hide = true)]
+    pub(crate) state_home: Option<OsString>,
+    #[arg(long = "x-home", env = "HOME", hide = true)]
+    pub(crate) home: Option<OsString>,
 }
 
 /// What keeps the processes of a run together.

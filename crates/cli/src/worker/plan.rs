@@ -14,8 +14,11 @@ use crate::args::worker::{AllowArgs, Isolate, SurroundingsArgs, WorkArgs};
 use crate::exit::Ending;
 use crate::server::host_name;
 
-/// Where spools are if nobody says it.
-const SPOOL: &str = "./watchbell-worker";
+/// Where spools of root are if nobody says it.
+const SPOOL_OF_ROOT: &str = "/var/lib/watchbell-worker";
+
+/// Where those of others are, below the directory of their state.
+const SPOOL_OF_OTHERS: &str = "watchbell-worker";
 
 /// Open files that a command needs while it runs: its pipes, its guards, and its control socket.
 const FILES_OF_A_COMMAND: u64 = 8;
@@ -78,7 +81,7 @@ impl WorkPlan {
             isolations,
             lease: typed.lease,
             drain_timeout: typed.drain_timeout,
-            spool: spool(typed),
+            spool: spool(typed, whose_spool())?,
         })
     }
 }
@@ -187,12 +190,43 @@ fn directory(path: &Path) -> Result<PathBuf, Ending> {
     if found.is_dir() { Ok(found) } else { Err(wrong("it is no directory")) }
 }
 
-/// What was typed; what systemd has made for this unit, of which there may be several; or a directory here.
-fn spool(typed: &WorkArgs) -> PathBuf {
-    let of_unit = typed.surroundings.state_directory.as_deref();
+/// Whose the spool is.
+#[derive(Clone, Copy)]
+enum Whose {
+    Root,
+    Others,
+}
+
+fn whose_spool() -> Whose {
+    if rustix::process::geteuid().is_root() { Whose::Root } else { Whose::Others }
+}
+
+/// What was typed; what systemd has made for this unit, of which there may be several; or the usual place of whoever starts
+/// it. Never one that depends on where it is started: a name belongs to one spool.
+fn spool(typed: &WorkArgs, whose: Whose) -> Result<PathBuf, Ending> {
+    if let Some(typed) = &typed.spool {
+        return Ok(typed.clone());
+    }
+    let around = &typed.surroundings;
+    let of_unit = around.state_directory.as_deref();
     let of_unit = of_unit.and_then(|list| list.split(':').next()).filter(|dir| !dir.is_empty());
-    let usual = || PathBuf::from(of_unit.unwrap_or(SPOOL));
-    typed.spool.clone().unwrap_or_else(usual)
+    if let Some(of_unit) = of_unit {
+        return Ok(PathBuf::from(of_unit));
+    }
+    if let Whose::Root = whose {
+        return Ok(PathBuf::from(SPOOL_OF_ROOT));
+    }
+    let of_state = around.state_home.as_ref().map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let of_home = || {
+        let home = around.home.as_ref().map(PathBuf::from).filter(|dir| dir.is_absolute());
+        home.map(|home| home.join(".local/state"))
+    };
+    let state = of_state.or_else(of_home).ok_or_else(|| {
+        Ending::wrong_input(
+            "nothing says where the spool is to be: name a directory that stays, as with --spool /var/lib/watchbell-worker",
+        )
+    })?;
+    Ok(state.join(SPOOL_OF_OTHERS))
 }
 
 #[cfg(test)]
@@ -236,11 +270,29 @@ mod tests {
     }
 
     #[test]
-    fn a_spool_is_where_it_was_typed_or_where_systemd_says_or_here() {
-        let of = |words: &[&str]| plan(&[&["--allow=/bin/sh"], words].concat()).unwrap().spool;
-        assert_eq!(of(&["--x-state-directory", "", "--spool", "/x"]), Path::new("/x"));
-        assert_eq!(of(&["--x-state-directory", "/var/lib/a:/var/lib/b"]), Path::new("/var/lib/a"));
-        assert_eq!(of(&["--x-state-directory", ""]), Path::new(SPOOL));
+    fn a_spool_is_where_it_was_typed_or_where_systemd_says_or_in_a_place_of_the_user() {
+        let at = |words: &[&str], whose| {
+            let words = [&["watchbell", "worker", "--allow=/bin/sh"], words].concat();
+            match Args::try_parse_from(words).unwrap().verb {
+                Verb::Worker(typed) => spool(&typed.work, whose).ok(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let is = |words: &[&str], whose, path: &str| {
+            assert_eq!(at(words, whose).as_deref(), Some(Path::new(path)), "{words:?}");
+        };
+        let none = ["--x-state-directory=", "--x-state-home=", "--x-home=/home/ann"];
+        for whose in [Whose::Root, Whose::Others] {
+            is(&["--x-state-directory=/s", "--spool=/x"], whose, "/x");
+            is(&["--x-state-directory=/var/lib/a:/var/lib/b"], whose, "/var/lib/a");
+        }
+        is(&none, Whose::Root, "/var/lib/watchbell-worker");
+        is(&none, Whose::Others, "/home/ann/.local/state/watchbell-worker");
+        let own = ["--x-state-directory=", "--x-state-home=/own", "--x-home=/home/ann"];
+        is(&own, Whose::Others, "/own/watchbell-worker");
+        // No place may depend on where it is started.
+        let relative = ["--x-state-directory=", "--x-state-home=own", "--x-home=."];
+        assert_eq!(at(&relative, Whose::Others), None);
     }
 
     #[test]

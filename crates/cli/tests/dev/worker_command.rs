@@ -351,7 +351,7 @@ fn a_stranger_is_told_what_to_change() {
         (&["--allow", "/bin/echoo"], 2, "--allow: /bin/echoo cannot be found"),
         (&["--allow-any", "--allow", "/bin/echo"], 2, "give one of them"),
         (&["--allow-any", "--user", "no-such-user"], 2, "there is no user no-such-user"),
-        (&["--allow-any", "--queue", "a b"], 2, "names of workers and queues are"),
+        (&["--allow-any", "--spool=here", "--queue", "a b"], 2, "names of workers and queues are"),
         (&["--allow-any", "--capacity", "0"], 2, "a number from 1 to 1000"),
         (&["--allow-any", "--spool", "/proc/no"], 4, "the spool cannot be used"),
     ] {
