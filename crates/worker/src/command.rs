@@ -315,9 +315,11 @@ fn directory(said: &str) -> Result<PathBuf, CommandRefusal> {
     if !path.is_absolute() {
         return Err(refused("it is no absolute path".to_owned()));
     }
-    let unusable = |why: std::io::Error| match refusal::is_passing(&why) {
-        true => CommandRefusal::Unreadable { path: Shown::new(said), why: why.to_string() },
-        false => refused(why.to_string()),
+    let unusable = |why: std::io::Error| {
+        if refusal::is_passing(&why) {
+            return CommandRefusal::Unreadable { path: Shown::new(said), why: why.to_string() };
+        }
+        refused(why.to_string())
     };
     let found = std::fs::canonicalize(path).map_err(unusable)?;
     if std::fs::metadata(&found).map_err(unusable)?.is_dir() {
