@@ -18,8 +18,8 @@ use super::place::{House, Library, Plan, spec};
 /// Leases that lapse within a test.
 const SHORT_MS: u64 = 1_000;
 
-fn once() -> Option<RetrySpec> {
-    Some(RetrySpec { attempts: Some(1), ..RetrySpec::default() })
+fn once() -> RetrySpec {
+    RetrySpec { attempts: Some(1), ..RetrySpec::default() }
 }
 
 fn error(run: &Run) -> &str {
@@ -36,7 +36,7 @@ pub(super) async fn results(library: Library) {
     let echo = house.submit_as(spec("echo")).await;
     let last = house.submit("fail", json!({ "final": true })).await;
     let payload = Some(json!({ "final": false }));
-    let tried = house.submit_as(RunSpec { payload, retry: once(), ..spec("fail") }).await;
+    let tried = house.submit_as(RunSpec { payload, retry: Some(once()), ..spec("fail") }).await;
     let payload = Some(json!({ "ms": 1_500 }));
     let retry = Some(RetrySpec { delay: Some("1s".to_owned()), ..RetrySpec::default() });
     let later = house.submit_as(RunSpec { payload, retry, ..spec("later") }).await;
@@ -121,9 +121,9 @@ pub(super) async fn timeout(library: Library) {
     let worker = house.start(&Plan::default());
     let timeout = || Some("1s".to_owned());
     let payload = Some(json!({ "seconds": 60 }));
-    let sleep = RunSpec { payload, timeout: timeout(), retry: once(), ..spec("sleep") };
+    let sleep = RunSpec { payload, timeout: timeout(), retry: Some(once()), ..spec("sleep") };
     let sleep = house.submit_as(sleep).await;
-    let looks = RunSpec { timeout: timeout(), retry: once(), ..spec("looks") };
+    let looks = RunSpec { timeout: timeout(), retry: Some(once()), ..spec("looks") };
     let looks = house.submit_as(looks).await;
     for id in [&sleep, &looks] {
         worker.says(&format!("told {id} timeout")).await;
@@ -247,9 +247,9 @@ pub(super) async fn stop(library: Library) {
     let house = House::of(library).await;
     let mut worker = house.start(&Plan::default());
     let payload = Some(json!({ "seconds": 60 }));
-    let sleep = RunSpec { payload, retry: once(), ..spec("sleep") };
+    let sleep = RunSpec { payload, retry: Some(once()), ..spec("sleep") };
     let sleep = house.submit_as(sleep).await;
-    let looks = house.submit_as(RunSpec { retry: once(), ..spec("looks") }).await;
+    let looks = house.submit_as(RunSpec { retry: Some(once()), ..spec("looks") }).await;
     for id in [&sleep, &looks] {
         worker.says(&format!("begin {id} 1")).await;
     }
