@@ -23,7 +23,7 @@
 //! DIR/NAME/damaged-N  a log of which something could not be read; kept for a person, the last 8 of them
 //! ```
 //!
-//! A line of the log is a checksum, a blank, a [`Record`] as JSON, and a newline: a person can read it. Each start reads the log
+//! A line of the log is a checksum, a blank, a [`record::Record`] as JSON, and a newline: a person can read it. Each start reads the log
 //! and makes a new one, with nothing in it but what is not over; so does a log that has grown to several times of that. A last line
 //! without an end is what a crash left, and is cut. Any other line that cannot be read is damage.
 //!
