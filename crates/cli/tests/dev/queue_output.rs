@@ -14,7 +14,9 @@ use client::worker::ClaimedRun;
 use client::{Client, ClientError, OutputEvents};
 use engine::assignment::ranking;
 use engine::id::{ProjectId, ShardId};
-use engine::limits::{OUTPUT_KEPT_BYTES_MAX, OUTPUT_REQUEST_BYTES_MAX, SHARDS_DEFAULT};
+use engine::limits::{
+    ANSWER_READ_STALL_MAX, OUTPUT_KEPT_BYTES_MAX, OUTPUT_REQUEST_BYTES_MAX, SHARDS_DEFAULT,
+};
 use rig::{PATIENCE, machine, redis, until};
 use store::clock::Stopwatch;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -232,12 +234,14 @@ async fn flood(bytes: u64) {
     assert!(more_disk < FLOOD_DISK_MAX, "{more_disk} bytes more on disk");
     assert!(longest < OTHERS_WAIT_MAX, "another run took {longest:?}");
 
-    // The one who slept reads now: what it missed is told, and so is the end.
+    // The one who slept reads now: what it missed is told, and so is the end; unless it slept for so long that it was cut off.
+    let slept = begun.elapsed();
     let mut rest = Vec::new();
     let read = tokio::time::timeout(PATIENCE, sleeper.read_to_end(&mut rest));
-    read.await.expect("the answer has an end").unwrap();
-    let rest = String::from_utf8(rest).unwrap();
-    assert!(rest.contains("\nevent: cut\n") && rest.contains("\nevent: ended\n"), "{}", rest.len());
+    let _cut_off = read.await.expect("the answer has an end");
+    let rest = String::from_utf8_lossy(&rest);
+    let is_whole = rest.contains("\nevent: cut\n") && rest.contains("\nevent: ended\n");
+    assert!(is_whole || slept > ANSWER_READ_STALL_MAX, "{} after {slept:?}", rest.len());
     assert!((rest.len() as u64) < bytes, "{} bytes were kept for one who slept", rest.len());
 
     server.kill();
