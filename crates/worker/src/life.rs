@@ -47,7 +47,7 @@ const STOP_REPORTS: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// An answer to a beat may take so long at least.
-const BEAT_ANSWER_MIN: Duration = Duration::from_millis(250);
+const BEAT_ANSWER_MIN: Duration = Duration::from_secs(1);
 
 /// Tasks that are told to end get so long to let go of what they have.
 const LETTING_GO: Duration = Duration::from_secs(2);
