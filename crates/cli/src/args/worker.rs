@@ -261,7 +261,7 @@ pub(crate) struct WorkerNameArgs {
 
 /// Give a worker nothing more, and tell it to finish what it has
 ///
-/// What the worker has goes on until its --drain-timeout is over. `watchbell worker` then ends with exit code 0. The drain ends
+/// What the worker has goes on to its end, however long that takes. `watchbell worker` then ends with exit code 0. The drain ends
 /// when the worker is started again, which then has a new incarnation, or with --undo, which does not help a process that has
 /// begun to drain. So whatever starts it must not do so after an exit code of 0: Restart=on-failure under systemd.
 #[derive(Debug, clap::Args)]
