@@ -421,10 +421,14 @@ mod tests {
         let settings = read(r#"{"concurrency": 3, "rate": {"runs": 100, "per": "1m"}}"#).unwrap();
         assert_eq!(settings.concurrency, Some(3));
         assert_eq!(settings.rate, Some(RateLimit { runs: 100, period_ms: 60_000 }));
-        let refused =
-            read(r#"{"concurrency": 0, "rate": {"runs": 1, "per": "2d"}, "waiting_max": 9999999}"#);
+        assert_eq!(settings.lease, LeaseKind::Loose);
+        assert_eq!(read(r#"{"lease": "loose"}"#).unwrap(), QueueSettings::default());
+        assert_eq!(read(r#"{"lease": "strict"}"#).unwrap().lease, LeaseKind::Strict);
+        let refused = read(
+            r#"{"concurrency": 0, "rate": {"runs": 1, "per": "2d"}, "waiting_max": 9999999, "lease": "exact"}"#,
+        );
         let pointers: Vec<String> =
             refused.unwrap_err().into_iter().map(|fault| fault.pointer).collect();
-        assert_eq!(pointers, ["/concurrency", "/waiting_max", "/rate/per"]);
+        assert_eq!(pointers, ["/concurrency", "/waiting_max", "/rate/per", "/lease"]);
     }
 }

@@ -221,7 +221,6 @@ impl QueueRecord {
 }
 
 impl LeaseKind {
-    // A field is left out by what tells from a reference.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
     fn is_loose(&self) -> bool {
         *self == Self::Loose
@@ -444,6 +443,18 @@ mod tests {
             let bytes = encode(Format(1), &QueuedRecord { policy, ..record });
             assert_eq!(bytes == text.as_bytes(), policy == GivenPolicy::default());
             assert_eq!(decode::<QueuedRecord>(&bytes, Format(1)).unwrap().policy, policy);
+        }
+    }
+
+    #[test]
+    fn settings_without_a_lease_are_loose_and_are_written_as_they_were() {
+        for (text, lease) in [
+            (r#"{"concurrency":2}"#, LeaseKind::Loose),
+            (r#"{"concurrency":2,"lease":"strict"}"#, LeaseKind::Strict),
+        ] {
+            let settings: QueueSettings = serde_json::from_str(text).unwrap();
+            assert_eq!((settings.concurrency, settings.lease), (Some(2), lease));
+            assert_eq!(serde_json::to_string(&settings).unwrap(), text);
         }
     }
 

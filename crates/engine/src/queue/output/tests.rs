@@ -65,11 +65,76 @@ fn as_many_pieces_are_kept_as_may_be_and_one_more_drops_the_first() {
     assert_eq!(window.pieces[0].offset, 1);
 }
 
+fn timed(offset: u64, at: i64, text: &str) -> OutputPiece {
+    OutputPiece { at: Some(Instant(at)), ..out(offset, text) }
+}
+
+fn times(window: &OutputWindow) -> Vec<(Option<i64>, usize)> {
+    let time = |piece: &OutputPiece| (piece.at.map(|at| at.0), piece.bytes.len());
+    joined(window.pieces()).iter().map(time).collect()
+}
+
+#[test]
+fn what_is_printed_within_a_second_is_one_piece_and_what_comes_a_second_later_another() {
+    let mut window = OutputWindow::default();
+    for (at, text) in [(5_000, "a"), (5_999, "b"), (6_000, "c"), (5_990, "d")] {
+        window.take(timed(window.next(), at, text), 0);
+    }
+    window.take(out(window.next(), "e"), 0);
+    window.take(out(window.next(), "f"), 0);
+    // The clock was set back before d, and whoever printed e and f did not say when.
+    let expected = [(Some(5_000), 2), (Some(6_000), 1), (Some(5_990), 1), (None, 2)];
+    assert_eq!(times(&window), expected);
+}
+
+#[test]
+fn long_chunks_have_one_time_and_characters_are_not_cut_by_one() {
+    let mut window = OutputWindow::default();
+    window.take(timed(0, 5_000, &"x".repeat(3 * PIECE_BYTES)), 0);
+    assert!(window.pieces.len() > 1);
+    assert_eq!(times(&window), [(Some(5_000), 3 * PIECE_BYTES)]);
+    window.forget();
+    let next = window.next();
+    let whole = "ä".as_bytes();
+    let half = |offset, at, bytes: &[u8]| OutputPiece {
+        at: Some(Instant(at)),
+        ..piece(offset, OutputStream::Stdout, bytes)
+    };
+    window.take(half(next, 5_000, &whole[..1]), 0);
+    window.take(half(next + 1, 9_000, &whole[1..]), 0);
+    assert_eq!(texts(&window), [(next, "ä".to_owned())]);
+}
+
+#[test]
+fn pieces_that_are_a_second_apart_count_for_the_limit_of_pieces() {
+    let mut window = OutputWindow::default();
+    for number in 0..=OUTPUT_PIECES_KEPT_MAX {
+        window.take(timed(window.next(), 1_000 * i64::try_from(number).unwrap(), "z"), 0);
+    }
+    assert_eq!((window.pieces.len(), window.pieces[0].offset), (OUTPUT_PIECES_KEPT_MAX, 1));
+    assert_eq!(window.cost(), OUTPUT_PIECES_KEPT_MAX * (1 + PIECE_COST));
+    assert!(size_of::<OutputPiece>() <= PIECE_COST);
+}
+
+#[test]
+fn a_piece_that_was_stored_without_a_time_is_read_and_one_without_writes_none() {
+    let text = r#"{"offset":3,"stream":"stderr","text":"x"}"#;
+    let old: StoredPiece = serde_json::from_str(text).unwrap();
+    assert_eq!(old.piece(), piece(3, OutputStream::Stderr, b"x"));
+    assert_eq!(serde_json::to_string(&old).unwrap(), text);
+    let new = StoredPiece { at: Some(Instant(1_800_000_000_120)), ..old };
+    let text = serde_json::to_string(&new).unwrap();
+    assert!(text.contains(r#""at":"2027-01-15T08:00:00.12"#), "{text}");
+    assert_eq!(serde_json::from_str::<StoredPiece>(&text).unwrap(), new);
+}
+
 #[test]
 fn what_is_stored_is_read_as_it_was_printed() {
     let mut window = OutputWindow::default();
     window.take(out(0, "näh\n"), 0);
-    window.take(piece(5, OutputStream::Stderr, &[0, 159, 146, 150]), 0);
+    let at = Some(Instant(1_800_000_000_000));
+    let bytes = [0, 159, 146, 150];
+    window.take(OutputPiece { at, ..piece(5, OutputStream::Stderr, &bytes) }, 0);
     let record = OutputRecord {
         project: ProjectId(3),
         attempt: 2,
@@ -127,10 +192,11 @@ proptest! {
     #[test]
     fn the_window_is_the_end_of_everything_that_was_taken(chunks in chunks()) {
         let (mut window, mut naive) = (OutputWindow::default(), Naive::default());
-        for (ahead, is_stdout, bytes, can_fill) in chunks {
+        for (second, (ahead, is_stdout, bytes, can_fill)) in (0_i64..).zip(chunks) {
             let offset = (window.next() + ahead).saturating_sub(6);
             let stream = if is_stdout { OutputStream::Stdout } else { OutputStream::Stderr };
-            let chunk = piece(offset, stream, &bytes);
+            let at = (second % 3 > 0).then_some(Instant(400 * second));
+            let chunk = OutputPiece { at, ..piece(offset, stream, &bytes) };
             let oldest = if can_fill { 0 } else { offset };
             naive.take(&chunk, oldest);
             window.take(chunk, oldest);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use client::Timestamp;
 use client::key::Scope;
 use client::output::{
     OutputAnswer, OutputChunk, OutputEvent, OutputRequest, OutputStream, RunOutput,
@@ -79,6 +80,39 @@ fn follow(house: &House, run: &str) -> Ask {
 fn printed(attempt: u32, offset: u64, text: &str) -> OutputEvent {
     let chunk = OutputChunk::new(offset, OutputStream::Stdout, text.as_bytes());
     OutputEvent::Printed { attempt, chunk }
+}
+
+#[tokio::test]
+async fn times_of_output_are_told_while_it_is_printed_and_afterwards_and_to_who_follows() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    let made = submit(&house, json!({})).await;
+    let run = hand.one().await;
+    let mut following = Following::begin(follow(&house, &made.id)).await;
+    let timed = |offset, at: &str, text| {
+        let mut chunk = out(offset, text);
+        chunk["at"] = json!(at);
+        chunk
+    };
+    let (first, soon) = ("2026-11-18T19:41:55.120Z", "2026-11-18T19:41:56.119Z");
+    let later = "2026-11-18T19:41:56.12+00:00";
+    let chunks =
+        json!([timed(0, first, "a"), timed(1, soon, "b"), timed(2, later, "c"), out(3, "d")]);
+    assert_eq!(print(&hand, &run, chunks).await, 4);
+    let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+    let expected = [(0, at(first), "ab"), (2, at(later), "c"), (3, None, "d")];
+    let told = |output: &RunOutput| {
+        let told = output.chunks.iter().map(|chunk| (chunk.offset, chunk.at, chunk.text.clone()));
+        told.collect::<Vec<_>>()
+    };
+    let expected: Vec<_> =
+        expected.map(|(offset, at, text)| (offset, at, Some(text.to_owned()))).into();
+    assert_eq!(told(&output(&house, &made.id).await), expected);
+    let Some(OutputEvent::Printed { chunk, .. }) = following.next().await else { panic!() };
+    assert_eq!((chunk.at, chunk.text.as_deref()), (at(first), Some("a")));
+    assert!(hand.done(&run, json!({ "result": "succeeded" })).await);
+    assert_eq!(told(&output(&house, &made.id).await), expected);
+    say(&hand, &run, json!({ "chunks": [timed(4, "noon", "e")] })).await.is(422);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Queues over HTTP: what is submitted is carried out by whoever claims it, and nothing else happens to it.
 
 use client::key::Scope;
-use client::queue::{Queue, Submitted, SubmittedBatch};
+use client::queue::{LeaseKind, Queue, Submitted, SubmittedBatch};
 use client::run::{Run, RunState};
 use client::worker::{ClaimAnswer, ClaimedRun, Worker};
 use client::{ListPage, Timestamp};
@@ -413,6 +413,8 @@ async fn rubbish_is_refused_by_the_field_that_is_wrong() {
         (json!({"running": [{"id": "run_x", "token": 1}]}), "/running/0/id"),
         (json!({"done": [{"id": "x", "token": 1, "result": "succeeded"}]}), "/done/0/id"),
         (json!({"done": [{"id": "x", "token": 1, "result": "great"}]}), "/done/0/result"),
+        (json!({"labels": {"a b": "c"}}), "/labels/a b"),
+        (json!({"labels": labels(17)}), "/labels"),
         (json!({"nonsense": 1}), "/nonsense"),
     ] {
         let refused = hand.say(said.clone()).await.is(422);
@@ -426,6 +428,27 @@ async fn rubbish_is_refused_by_the_field_that_is_wrong() {
         json!({"id": "run_00y00000000000991m7psd688k6gsb", "token": 1, "result": "succeeded"});
     let answer = hand.claim(json!({"done": [forged]})).await;
     assert!(!answer.acks[0].counted);
+}
+
+fn labels(count: usize) -> Value {
+    (0..count).map(|number| (format!("k{number}"), json!("v"))).collect()
+}
+
+#[tokio::test]
+async fn runs_of_a_strict_queue_are_given_as_such_from_then_on() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    submit(&house, json!({})).await;
+    assert!(!hand.one().await.strict);
+    let set = async |spec: Value| -> Queue {
+        house.ask("PUT", "/v1/queues/mail").body(&spec).await.is(200).read()
+    };
+    assert_eq!(set(json!({"lease": "loose"})).await.spec.lease, None);
+    assert_eq!(set(json!({"lease": "strict"})).await.spec.lease, Some(LeaseKind::Strict));
+    submit(&house, json!({})).await;
+    let answer = hand.say(json!({"free": 1, "wait_ms": 20_000})).await.is(200);
+    assert!(answer.text.contains("\"strict\":true"), "{}", answer.text);
+    house.ask("PUT", "/v1/queues/mail").body(&json!({"lease": "exact"})).await.is(422);
 }
 
 #[tokio::test]

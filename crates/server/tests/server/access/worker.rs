@@ -1,9 +1,11 @@
 //! Workers, as people see them, and those that are to drain.
 
+use std::collections::BTreeMap;
+
 use client::ListPage;
 use client::key::Scope;
 use client::worker::{Worker, WorkerDetails, WorkerState};
-use engine::limits::WORKER_DRAINS_PER_PROJECT_MAX;
+use engine::limits::{LABEL_CHARS_MAX, LABELS_MAX, WORKER_DRAINS_PER_PROJECT_MAX};
 use serde_json::json;
 use store::{Commit, Key};
 
@@ -45,6 +47,25 @@ async fn a_worker_is_shown_with_the_runs_that_it_has() {
     let stranger = house.key("team", &[Scope::Write]).await;
     house.ask_as(&stranger, "GET", "/v1/workers/w1").send().await.is(404);
     house.ask_as(&stranger, "POST", "/v1/workers/w1/drain").send().await.is(404);
+}
+
+#[tokio::test]
+async fn a_worker_is_shown_with_its_labels_also_when_it_has_as_many_as_may_be() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    // Of several shards, some hear only beats.
+    hand.queues = vec!["mail", "reports", "other"];
+    let labels: BTreeMap<String, String> =
+        (0..LABELS_MAX).map(|number| (format!("k{number}"), "v".repeat(LABEL_CHARS_MAX))).collect();
+    hand.claim(json!({ "labels": labels })).await;
+    assert_eq!(worker(&house, "w1").await.worker.labels, labels);
+    let listed: ListPage<Worker> = house.ask("GET", "/v1/workers").send().await.is(200).read();
+    assert_eq!(listed.items[0].labels, labels);
+    hand.incarnation += 1;
+    hand.number = 0;
+    hand.claim(json!({ "labels": { "zone": "b" } })).await;
+    let shown = worker(&house, "w1").await.worker.labels;
+    assert_eq!(shown, BTreeMap::from([("zone".to_owned(), "b".to_owned())]));
 }
 
 #[tokio::test]
