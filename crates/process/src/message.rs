@@ -250,7 +250,9 @@ fn receive<T>(socket: impl AsFd, read: impl Fn(Words) -> Option<T>) -> Result<Op
     let into = &mut [IoSliceMut::new(&mut bytes)];
     let got = loop {
         match recvmsg(&socket, into, &mut beside, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
+            // Who closes while something is unread resets the connection: that is told once, before the messages that
+            // came earlier.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
             other => break other?,
         }
     };
@@ -276,6 +278,7 @@ fn receive<T>(socket: impl AsFd, read: impl Fn(Words) -> Option<T>) -> Result<Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]
     fn orders_arrive_as_they_were_given() {
@@ -292,6 +295,18 @@ mod tests {
             assert_eq!(Order::read(order.words()), Some(order));
         }
         assert_eq!(Order::read([16; WORDS]), None);
+    }
+
+    #[test]
+    fn what_was_sent_before_a_close_arrives_though_orders_were_not_read() {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        Report::Started.send(&theirs, &[]).unwrap();
+        Order::Kill.send(&ours, &[]).unwrap();
+        drop(theirs);
+        assert_eq!(Report::receive(&ours).unwrap().unwrap().message, Report::Started);
+        assert!(Report::receive(&ours).unwrap().is_none());
     }
 
     #[test]

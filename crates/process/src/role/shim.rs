@@ -63,6 +63,14 @@ pub(super) fn run(arguments: Vec<OsString>) -> ! {
         cgroups.remove();
         exit(0)
     };
+    if until.is_some_and(|until| until <= clock::since_boot()) {
+        // The machine slept, or the shim was stopped: nothing may begin that would have to end at once.
+        cgroups.remove();
+        let (end, cause, duration) = (End::Unseen, Cause::Unconfirmed, Duration::ZERO);
+        let _ = Report::Started.send(&control, &[]);
+        let _ = Report::Ended { end, cause, duration, usage: usage() }.send(&control, &[]);
+        exit(0)
+    }
     match Watch::begin(control.as_fd(), descriptors, until, ender, &cgroups) {
         Ok(watch) => {
             let _ = Report::Started.send(&control, &[]);
@@ -225,13 +233,21 @@ impl<'a> Watch<'a> {
         if ordered && self.obey() == Next::End {
             return Next::End;
         }
-        if due {
-            let has_lapsed = self.until.is_some_and(|until| until <= clock::since_boot());
-            let is_stopping = self.kill_at.is_some() && !has_lapsed;
-            self.cause = if is_stopping { Cause::KilledAfterGrace } else { Cause::Unconfirmed };
-            return Next::End;
+        if !due {
+            return Next::Watch;
         }
-        Next::Watch
+        // An order that came at the same moment may have moved the instant.
+        let now = clock::since_boot();
+        let is_over = |at: Option<Duration>| at.is_some_and(|at| at <= now);
+        if is_over(self.until) {
+            self.cause = Cause::Unconfirmed;
+        } else if is_over(self.kill_at) {
+            self.cause = Cause::KilledAfterGrace;
+        } else {
+            self.arm();
+            return Next::Watch;
+        }
+        Next::End
     }
 
     fn obey(&mut self) -> Next {

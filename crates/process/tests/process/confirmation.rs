@@ -10,6 +10,9 @@ use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state};
 
 const DEAF: &str = "trap '' TERM INT HUP; (setsid sleep 1000 &); while :; do sleep 1000; done";
 
+/// Long enough for a start, also on a busy machine.
+const SOON: Duration = Duration::from_millis(1_500);
+
 fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap()
 }
@@ -18,13 +21,28 @@ fn since_boot() -> Duration {
 async fn a_tree_that_nobody_confirms_is_killed_at_its_instant() {
     for isolation in isolations() {
         let mark = Mark::new();
-        let until = since_boot() + Duration::from_millis(300);
+        let until = since_boot() + SOON;
         let Started { mut tree, .. } = start(isolation, &mark.on(sh(DEAF)).until(until)).await;
         let outcome = tree.ended().await.unwrap();
         mark.is_gone();
         assert!(since_boot() >= until, "{isolation}");
         let expected = (End::Signaled(9), Cause::Unconfirmed);
         assert_eq!((outcome.end, outcome.cause), expected, "{isolation}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_whose_instant_is_over_is_not_begun() {
+    for isolation in isolations() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("begun");
+        let script = format!("touch {}", file.display());
+        let Started { mut tree, .. } = start(isolation, &sh(&script).until(since_boot())).await;
+        tree.confirm(since_boot() + SOON);
+        let outcome = tree.ended().await.unwrap();
+        let expected = (End::Unseen, Cause::Unconfirmed);
+        assert_eq!((outcome.end, outcome.cause), expected, "{isolation}");
+        assert!(!file.exists(), "{isolation}");
     }
 }
 
@@ -47,7 +65,7 @@ async fn a_tree_that_is_confirmed_goes_on_and_an_earlier_instant_takes_nothing_b
 async fn a_stop_does_not_keep_a_tree_beyond_its_instant() {
     for isolation in isolations() {
         let mark = Mark::new();
-        let until = since_boot() + Duration::from_millis(300);
+        let until = since_boot() + SOON;
         let Started { mut tree, .. } = start(isolation, &mark.on(sh(DEAF)).until(until)).await;
         mark.grown_to(2).await;
         tree.stop(Duration::from_secs(1000));

@@ -87,6 +87,7 @@ fn early(
         (Cause::KilledAfterGrace, _) => "killed after its grace".to_owned(),
         (_, End::Exited(code)) => format!("ended with exit code {code}"),
         (_, End::Signaled(signal)) => format!("ended by {}", name(signal)),
+        (Cause::Unconfirmed, End::Unseen) => "it was not begun".to_owned(),
         (_, End::Unseen) => "ended with its shim".to_owned(),
     };
     let why = match reason {
