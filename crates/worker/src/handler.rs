@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Context, Outcome};
+use crate::{Context, EndReason, Outcome};
 
 /// Why a handler did not carry out its run. Any error becomes [`HandlerError::Failed`] by `?`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,9 @@ fn unfit(why: &serde_path_to_error::Error<serde_json::Error>) -> Outcome {
 /// what the handler had done by then. What took longer than its time-out failed in either case.
 fn judged(context: &Context, returned: Result<(), HandlerError>) -> Outcome {
     if let Some(reason) = context.peek_ending().filter(|_| context.has_seen_ending()) {
-        let why = returned.err().map(|why| why.to_string());
+        // That its time was over says more than what the handler made of it.
+        let why = returned.err().filter(|_| reason != EndReason::TimedOut);
+        let why = why.map(|why| why.to_string());
         return Outcome { error: why, ..Outcome::ended_early(reason, "") };
     }
     match returned {
@@ -111,7 +113,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::EndReason;
 
     #[derive(Debug, Deserialize)]
     struct Welcome {

@@ -259,7 +259,8 @@ impl Ledger {
             return;
         }
         if self.results.iter().any(|result| said.contains(&result.held())) {
-            // Their owner could not be asked.
+            // Their owner could not be asked: those of others go first now.
+            self.results.sort_by_key(|result| said.contains(&result.held()));
             self.results_from = now + self.results_pause;
             self.results_pause = (self.results_pause * 2).min(RESULT_PAUSE_MAX);
         } else {

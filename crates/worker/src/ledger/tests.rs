@@ -213,6 +213,17 @@ fn results_that_find_no_place_in_a_request_are_named() {
 }
 
 #[test]
+fn results_that_their_owner_did_not_take_hold_up_no_others() {
+    let long = |id: &str| DoneRun { error: Some("x".repeat(DONE_BYTES_MAX / 2)), ..done(id, 1) };
+    let mut ledger = ledger_with(vec![long("a"), long("b")], 7);
+    let reported = |request: &Request| claim(request).done[0].id.clone();
+    let first = ledger.next_claim(at(0.0));
+    assert_eq!((claim(&first).done.len(), reported(&first).as_str()), (1, "a"));
+    ledger.answered(&first, answer(1), at(0.0));
+    assert_eq!(reported(&ledger.next_claim(at(10.0))), "b");
+}
+
+#[test]
 fn a_run_that_is_lost_is_forgotten_with_its_result() {
     let mut ledger = ledger();
     ledger.is_given(at(0.0), &[("a", 1), ("b", 1)]);

@@ -3,7 +3,7 @@
 //! Both locks are `flock`s, which the kernel frees when the last descriptor of theirs is closed, however that came about.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -25,8 +25,17 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Makes a directory that nobody else reads: errors of runs may be private.
 pub(super) fn make_private(dir: &Path) -> Result<(), SpoolError> {
+    let new: Vec<&Path> = dir.ancestors().take_while(|place| !place.exists()).collect();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|why| unusable(dir, "make", why))
+    // What was made is to be there also after a power loss.
+    let synced = made.and_then(|()| new.into_iter().try_for_each(sync_entry));
+    synced.map_err(|why| unusable(dir, "make", why))
+}
+
+/// Makes the entry of a file or directory durable.
+fn sync_entry(of: &Path) -> io::Result<()> {
+    let parent = of.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// The lock of the worker.
