@@ -14,9 +14,10 @@ run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 test: ## Install what is missing, check, and run all tests; ends with a table of times
 	@scripts/test
 
-test-clients: ## Test the libraries for Python and Node alone (a part of make test)
+test-clients: ## Test what the libraries for workers promise, alone (a part of make test)
 	@scripts/need test
 	@scripts/libraries build
+	@cargo build --package watchbell-worker --example case_worker
 	@cargo test --package watchbell --test dev library
 	@scripts/libraries test $(or $(CARGO_TARGET_DIR),target)/debug/watchbell
 

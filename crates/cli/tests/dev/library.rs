@@ -48,5 +48,6 @@ macro_rules! promises {
     };
 }
 
+promises!(rust: Library::Rust);
 promises!(python: Library::Python);
 promises!(typescript: Library::TypeScript);

@@ -18,6 +18,7 @@ use super::super::process::{Dev, place};
 /// A library for workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
+    Rust,
     Python,
     TypeScript,
 }
@@ -27,17 +28,25 @@ impl Library {
     fn command(self) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let (program, path, cure) = match self {
+            Self::Rust => {
+                let own = std::env::current_exe().unwrap();
+                let target = own.ancestors().nth(2).expect("tests are in target/debug/deps");
+                let build = "cargo build --package watchbell-worker --example case_worker";
+                (None, target.join("examples/case_worker"), build)
+            }
             Self::Python => {
-                ("python3", root.join("clients/python/tests/case_worker.py"), "look for it")
+                (Some("python3"), root.join("clients/python/tests/case_worker.py"), "look for it")
             }
             Self::TypeScript => {
                 let path = root.join("clients/typescript/build/test/case_worker.js");
-                ("node", path, "scripts/libraries build")
+                (Some("node"), path, "scripts/libraries build")
             }
         };
         assert!(path.exists(), "there is no {}: {cure}", path.display());
-        let mut command = Command::new(program);
-        command.arg(&path);
+        let mut command = Command::new(program.map_or(path.as_path(), Path::new));
+        if program.is_some() {
+            command.arg(&path);
+        }
         command.env("PYTHONPATH", root.join("clients/python/src"));
         command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("WATCHBELL_KEY");
         command
