@@ -48,4 +48,5 @@ mod dev {
     mod worker_command_fault;
     mod worker_example;
     mod worker_library;
+    mod worker_user;
 }

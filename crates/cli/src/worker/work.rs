@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use process::{Isolation, StartError};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use worker::command::{AllowList, CommandPolicy, Commands};
@@ -37,6 +37,8 @@ pub(crate) async fn work(typed: &WorkArgs) -> Result<(), Ending> {
     // Whoever tells it to stop while it starts is heard.
     let mut stops = Stops::new()?;
     let plan = WorkPlan::of(typed)?;
+    // Its programs are of the same user, and are not to read its key in `/proc`. Where this is refused they may.
+    let _refused = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let ready = tokio::select! {
         biased;
         () = stops.next() => return Ok(()),
