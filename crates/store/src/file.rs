@@ -16,6 +16,7 @@ mod directory;
 mod index;
 mod keeper;
 mod layer;
+mod stored;
 mod table;
 mod verify;
 mod writer;

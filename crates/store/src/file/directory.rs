@@ -20,8 +20,9 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::log::LogId;
 use crate::{OpenError, entropy};
 
-/// The format of the whole directory. It rises when an older binary would misread any file in it.
-const FORMAT: Format = Format(1);
+/// The format of the whole directory. It rises when an older binary would misread any file in it: since 2, long values of
+/// the index are packed.
+const FORMAT: Format = Format(2);
 
 /// What the directory says about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,13 +210,18 @@ fn read_identity(dir: &Path) -> Result<Option<StoreIdentity>, OpenError> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(at(&path)(why)),
     };
-    parse_identity(&text).map(Some).map_err(|why| match why {
-        RecordError::Newer { .. } => OpenError::Format { path, why },
+    let identity = parse_identity(&text).map_err(|why| match why {
+        RecordError::Newer { .. } => OpenError::Format { path: path.clone(), why },
         RecordError::Malformed(why) => OpenError::Corrupt(format!(
             "{} is not what was written ({why}): restore that small file from a backup",
             path.display()
         )),
-    })
+    })?;
+    if text != identity_text(&identity) {
+        // Of an older format: said before anything is written that an older binary cannot read.
+        write_identity(dir, &identity).map_err(at(&path))?;
+    }
+    Ok(Some(identity))
 }
 
 fn parse_identity(text: &[u8]) -> Result<StoreIdentity, RecordError> {
@@ -247,14 +253,18 @@ fn make_identity(dir: &Path, missing: Missing) -> Result<StoreIdentity, OpenErro
     Ok(identity)
 }
 
-fn write_identity(dir: &Path, identity: &StoreIdentity) -> io::Result<()> {
+fn identity_text(identity: &StoreIdentity) -> Vec<u8> {
     let mut text = record::encode(FORMAT, identity);
     let checksum = checksum_line(&text);
     text.push(b'\n');
     text.extend_from_slice(checksum.as_bytes());
+    text
+}
+
+fn write_identity(dir: &Path, identity: &StoreIdentity) -> io::Result<()> {
     let unfinished = dir.join("format.tmp");
     let mut file = File::create(&unfinished)?;
-    file.write_all(&text)?;
+    file.write_all(&identity_text(identity))?;
     file.sync_all()?;
     fs::rename(unfinished, dir.join("format"))?;
     sync_dir(dir)
@@ -315,10 +325,20 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_told_from_damage() {
-        let json = br#"{"format":2,"id":7,"shape":"new"}"#;
+        let json = br#"{"format":3,"id":7,"shape":"new"}"#;
         let text = [json.as_slice(), b"\n", checksum_line(json).as_bytes()].concat();
-        let newer = RecordError::Newer { found: Format(2), reads: FORMAT };
+        let newer = RecordError::Newer { found: Format(3), reads: FORMAT };
         assert_eq!(parse_identity(&text), Err(newer));
+    }
+
+    #[test]
+    fn a_directory_of_an_older_format_is_of_this_one_once_it_was_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let json = br#"{"format":1,"id":7,"segment_bytes":4096}"#;
+        let text = [json.as_slice(), b"\n", checksum_line(json).as_bytes()].concat();
+        fs::write(dir.path().join("format"), text).unwrap();
+        assert_eq!(read_identity(dir.path()).unwrap(), Some(IDENTITY));
+        assert_eq!(fs::read(dir.path().join("format")).unwrap(), written());
     }
 
     #[test]
