@@ -1,7 +1,7 @@
 # Watchbell. `make run` and `make test` are all that a newcomer needs; `make help` lists the rest.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-clients check fix release bench bench-triggers bench-queue bench-large soak
+.PHONY: help run test test-clients check fix release bench bench-triggers bench-queue bench-workers bench-large soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,13 @@ bench-queue: ## Measure queues beside BullMQ on Redis, graphile-worker and River
 	@scripts/need rivals
 	@cargo build --release --package watchbell
 	bench/rivals/run $(or $(CARGO_TARGET_DIR),target)/release/watchbell
+
+bench-workers: ## Measure workers: programs beside xargs, handlers of each library beside a bare loop
+	@scripts/need test
+	@scripts/libraries build
+	@cargo build --release --package watchbell
+	@cargo build --release --package watchbell-worker --example measure
+	@bench/workers/run $(or $(CARGO_TARGET_DIR),target)/release/watchbell $(or $(CARGO_TARGET_DIR),target)/release/examples/measure
 
 bench-large: ## Measure memory with ten million triggers
 	@scripts/need bench
