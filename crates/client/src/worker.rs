@@ -54,7 +54,8 @@ pub struct ClaimRequest {
     /// Runs that it gives back, and has not begun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub released: Vec<HeldRun>,
-    /// Lives before this one may have begun what nobody names: after the loss of the log of begins.
+    /// The life with which the worker's log of what it begins was begun; 0 if that was never lost. What earlier lives had under
+    /// another log, and nobody names, may have begun.
     #[serde(default)]
     pub since: u64,
     /// It takes no more runs, and ends when it has none.

@@ -122,7 +122,7 @@ mutants! {
         PatienceOfOneLease: "A worker is given up after its lease instead of 1.25 of it.",
         ConclusionsFirst: "Conclusions come before results, and from what is named as running alone.",
         ReportConcludes: "A report is taken as if it named everything that the worker has.",
-        SinceIgnored: "What former lives of a worker had never began, also if it lost its log.",
+        SinceIgnored: "What former lives of a worker had never began, also if it was in another log.",
         StaleCounts: "A result counts whatever its token.",
         CountsTwice: "A result counts also after another one of the same attempt.",
         ReleasedByAnybody: "A release counts whatever its token.",

@@ -34,7 +34,8 @@ pub struct WorkerRequest {
     pub settled: u64,
     /// So long may it be silent.
     pub lease_ms: u32,
-    /// What earlier lives than this one had, and nobody names, may have begun.
+    /// Which log it keeps of what it begins: the life with which that began. What an earlier life had under another log, and
+    /// nobody names, may have begun.
     pub since: u64,
     /// What came of runs.
     pub done: Vec<DoneRun>,

@@ -40,7 +40,7 @@ pub struct WorkerCall {
     pub settled: u64,
     /// So long may it be silent.
     pub lease_ms: u32,
-    /// What earlier lives than this one had, and nobody names, may have begun.
+    /// Which log it keeps of what it begins: the life with which that began.
     pub since: u64,
     /// It takes no more runs, and ends when it has none.
     pub is_draining: bool,

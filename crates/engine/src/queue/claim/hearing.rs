@@ -100,10 +100,11 @@ pub(super) fn withdraw_unnamed(
         .map(|(sequence, record)| (sequence, Arc::clone(record)))
         .collect();
     for (sequence, record) in unnamed {
-        let Claimant { incarnation, claim, .. } = record.claimant;
+        let Claimant { incarnation, since, claim, .. } = record.claimant;
         let is_of_former_life = incarnation != request.incarnation;
-        // Nobody knows whether it began, or it never did.
-        if pick(Mutant::SinceIgnored, incarnation < request.since, false) {
+        // What is in another log than this one may have begun.
+        let is_unknown = is_of_former_life && since != request.since;
+        if pick(Mutant::SinceIgnored, is_unknown, false) {
             if let Some(policy) = runs.policy(sequence) {
                 let forgotten = record.forgotten_attempt(now.wall);
                 decided.fate(runs, sequence, record.died(policy, now.wall), Some(forgotten));

@@ -100,3 +100,52 @@ fn a_claim_that_comes_after_its_worker_gave_it_up_is_given_nothing() {
     assert_eq!(hear(&claim(2, 1, 1)), 0, "it listens to this one no more");
     assert_eq!(hear(&claim(4, 3, 1)), 1);
 }
+
+#[test]
+fn labels_are_those_of_the_last_claim_of_a_life_and_beats_leave_them() {
+    let mut runs = UnfinishedRuns::default();
+    let mut workers = Workers::new(&runs, NOW);
+    let labelled = |number, incarnation, text: &str| {
+        let mut request = WorkerRequest { incarnation, ..claim(number, number - 1, 1) };
+        if let Wants::Claim { labels, .. } = &mut request.wants {
+            *labels = text.into();
+        }
+        request
+    };
+    let beat = |number, incarnation| WorkerRequest {
+        wants: Wants::Beat { running: Vec::new() },
+        ..labelled(number, incarnation, "")
+    };
+    let steps = [
+        (labelled(1, 5, "zone=b"), "zone=b"),
+        (beat(2, 5), "zone=b"),
+        (labelled(3, 5, "zone=c"), "zone=c"),
+        (beat(1, 6), ""),
+        (labelled(2, 6, ""), ""),
+    ];
+    for (request, expected) in steps {
+        let mut decided = Decided::with_room(usize::MAX);
+        workers.hear(&request, Ticket(request.number), &mut runs, &mut decided, NOW);
+        assert_eq!(&*workers.list(&runs, NOW)[0].labels, expected, "{request:?}");
+    }
+}
+
+#[test]
+fn what_was_claimed_under_another_log_may_have_begun_and_what_is_in_this_one_did_not() {
+    // The log under which a run was claimed, and that of the next life.
+    for (former, since, has_died) in [(0, 0, false), (3, 3, false), (3, 6, true), (4, 3, true)] {
+        let mut runs = UnfinishedRuns::default();
+        runs.apply(&submitted());
+        let mut workers = Workers::new(&runs, NOW);
+        let mut hear = |request: &WorkerRequest, runs: &mut UnfinishedRuns| {
+            let mut decided = Decided::with_room(usize::MAX);
+            workers.hear(request, Ticket(request.number), runs, &mut decided, NOW);
+        };
+        hear(&WorkerRequest { since: former, ..claim(1, 0, 1) }, &mut runs);
+        assert_eq!(runs.of_worker("w").count(), 1);
+        hear(&WorkerRequest { since, incarnation: 6, ..claim(1, 0, 0) }, &mut runs);
+        let record = runs.given(1).expect("it was given once");
+        assert_eq!(record.deaths, u32::from(has_died), "{former} and {since}");
+        assert_ne!(record.state, GivenState::Running);
+    }
+}
