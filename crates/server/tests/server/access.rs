@@ -13,6 +13,7 @@ mod output;
 mod paging;
 mod project;
 mod queue;
+mod queue_shard;
 mod queue_sight;
 mod redrive;
 mod rubbish;

@@ -119,8 +119,8 @@ pub(super) async fn told(handle: &NodeHandle, mut runs: Vec<GivenRun>) -> ToldRu
             continue;
         }
         let kept = run.queued.as_deref();
-        let found = read.remove(&run.place.order.sequence);
-        if let Some(out) = kept.or(found.as_ref()).and_then(|record| told_as(&run, record)) {
+        let found = read.get(&(run.id.shard, run.place.order.sequence));
+        if let Some(out) = kept.or(found).and_then(|record| told_as(&run, record)) {
             bytes += out.get().len();
             told.push(out);
         } else {
@@ -148,11 +148,14 @@ fn told_as(run: &GivenRun, record: &QueuedRecord) -> Option<Box<RawValue>> {
     with_action(&out, action.get())
 }
 
-/// Reads from the store what is not in memory, by the numbers of runs.
+/// A run by its number, which it has in its shard only.
+type ReadKey = (ShardId, u64);
+
+/// Reads from the store what is not in memory.
 async fn read_missing(
     handle: &NodeHandle,
     runs: &[GivenRun],
-) -> Result<HashMap<u64, QueuedRecord>, ScanError> {
+) -> Result<HashMap<ReadKey, QueuedRecord>, ScanError> {
     let missing = runs.iter().filter(|run| run.queued.is_none());
     read_records(handle, missing.map(|run| (run.id.shard, run.place)).collect()).await
 }
@@ -163,23 +166,25 @@ pub(in crate::api) async fn read_places(
     shard: ShardId,
     places: &[RunPlace],
 ) -> Result<HashMap<u64, QueuedRecord>, ScanError> {
-    read_records(handle, places.iter().map(|place| (shard, *place)).collect()).await
+    let read = read_records(handle, places.iter().map(|place| (shard, *place)).collect()).await?;
+    Ok(read.into_iter().map(|((_, sequence), record)| (sequence, record)).collect())
 }
 
 async fn read_records(
     handle: &NodeHandle,
     wanted: Vec<(ShardId, RunPlace)>,
-) -> Result<HashMap<u64, QueuedRecord>, ScanError> {
-    let places = wanted.iter().map(|(shard, place)| (place.order.sequence, *shard, place));
+) -> Result<HashMap<ReadKey, QueuedRecord>, ScanError> {
+    let read_key = |shard: ShardId, place: &RunPlace| (shard, place.order.sequence);
+    let records = wanted.iter();
     let records =
-        places.clone().map(|(sequence, shard, place)| (sequence, key(queued_key(shard, place))));
-    let mut found: HashMap<u64, QueuedRecord> = read_all(handle, records.collect()).await?;
-    let bodies = places
-        .filter(|(_, _, place)| place.has_body)
-        .map(|(sequence, shard, place)| (sequence, key(body_key(shard, place))));
-    let bodies: HashMap<u64, BodyRecord> = read_all(handle, bodies.collect()).await?;
-    for (sequence, body) in bodies {
-        if let Some(record) = found.get_mut(&sequence) {
+        records.map(|(shard, place)| (read_key(*shard, place), key(queued_key(*shard, place))));
+    let mut found: HashMap<_, QueuedRecord> = read_all(handle, records.collect()).await?;
+    let bodies = wanted.iter().filter(|(_, place)| place.has_body);
+    let bodies =
+        bodies.map(|(shard, place)| (read_key(*shard, place), key(body_key(*shard, place))));
+    let bodies: HashMap<_, BodyRecord> = read_all(handle, bodies.collect()).await?;
+    for (run, body) in bodies {
+        if let Some(record) = found.get_mut(&run) {
             record.action = Some(body.action);
         }
     }
@@ -189,8 +194,8 @@ async fn read_records(
 /// Reads records by their keys: those that lie together at once.
 async fn read_all<T: serde::de::DeserializeOwned>(
     handle: &NodeHandle,
-    mut wanted: Vec<(u64, Key)>,
-) -> Result<HashMap<u64, T>, ScanError> {
+    mut wanted: Vec<(ReadKey, Key)>,
+) -> Result<HashMap<ReadKey, T>, ScanError> {
     wanted.sort_by(|(_, one), (_, other)| one.cmp(other));
     let mut found = HashMap::with_capacity(wanted.len());
     let mut left = &wanted[..];
@@ -206,9 +211,9 @@ async fn read_all<T: serde::de::DeserializeOwned>(
         let (read, rest) = left.split_at(left.partition_point(|(_, key)| is_read(key)).max(1));
         let entries: HashMap<&Key, &Entry> =
             page.entries.iter().map(|entry| (&entry.key, entry)).collect();
-        for (sequence, key) in read {
+        for (run, key) in read {
             match entries.get(key).map(|entry| read::record(entry)) {
-                Some(Ok(record)) => found.extend([(*sequence, record)]),
+                Some(Ok(record)) => found.extend([(*run, record)]),
                 Some(Err(_)) => tracing::warn!(%key, "the record of a run is of no use"),
                 None => {}
             }
