@@ -23,6 +23,7 @@ mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
@@ -79,6 +80,8 @@ pub struct FileStore {
     requests: Option<mpsc::Sender<CommitRequest>>,
     room: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
+    /// Nothing is merged any more.
+    is_closing: Arc<AtomicBool>,
 }
 
 impl FileStore {
@@ -109,14 +112,15 @@ impl FileStore {
         });
         let log_keeper = log_keeper.map_err(started)?;
         log_keeper.call();
+        let is_closing = Arc::new(AtomicBool::new(false));
         let merge_keeper = BackgroundKeeper::start("store-merge", {
-            let index = Arc::clone(&index);
-            move || merge_tables(&index)
+            let (index, is_closing) = (Arc::clone(&index), Arc::clone(&is_closing));
+            move || merge_tables(&index, &is_closing)
         });
         let merge_keeper = merge_keeper.map_err(started)?;
         let index_keeper = BackgroundKeeper::start("store-index", {
-            let index = Arc::clone(&index);
-            move || write_layer(&index, &merge_keeper)
+            let (index, is_closing) = (Arc::clone(&index), Arc::clone(&is_closing));
+            move || write_layer(&index, &merge_keeper, &is_closing)
         });
         let index_keeper = index_keeper.map_err(started)?;
         index_keeper.call();
@@ -137,7 +141,7 @@ impl FileStore {
             .map_err(started)?;
         let room = Arc::new(Semaphore::new(WAITING_KIB_MAX as usize));
         let (requests, writer) = (Some(requests), Some(writer));
-        Ok(Self { directory, index, watchers, requests, room, writer })
+        Ok(Self { directory, index, watchers, requests, room, writer, is_closing })
     }
 }
 
@@ -145,12 +149,17 @@ impl FileStore {
 fn write_layer(
     index: &Index,
     merge_keeper: &BackgroundKeeper,
+    is_closing: &AtomicBool,
 ) -> Result<AfterRound, KeeperTrouble> {
     // Before anything is written: while merges fail, layers must pile up until commits are refused,
     // and not tables.
     while index.unmerged_tables()? >= UNMERGED_TABLES_MAX {
         if let Some(trouble) = merge_keeper.trouble() {
             return Err(trouble);
+        }
+        if is_closing.load(Ordering::Relaxed) {
+            // The log has them.
+            return Ok(AfterRound::Rest);
         }
         merge_keeper.call_and_wait(RETRY_AFTER);
     }
@@ -161,9 +170,13 @@ fn write_layer(
     Ok(AfterRound::Again)
 }
 
-/// Merges tables a few times: one merge can make another one due, and where none is it costs nothing.
-fn merge_tables(index: &Index) -> Result<AfterRound, KeeperTrouble> {
+/// Merges tables a few times: one merge can make another one due, and where none is it costs nothing. Who closes the store
+/// waits for one merge at the most.
+fn merge_tables(index: &Index, is_closing: &AtomicBool) -> Result<AfterRound, KeeperTrouble> {
     for _ in 0..MERGES_PER_ROUND {
+        if is_closing.load(Ordering::Relaxed) {
+            break;
+        }
         index.merge()?;
     }
     Ok(AfterRound::Rest)
@@ -255,6 +268,7 @@ fn index_error(dir: &Path, error: IndexError) -> OpenError {
 
 impl Drop for FileStore {
     fn drop(&mut self) {
+        self.is_closing.store(true, Ordering::Relaxed);
         drop(self.requests.take());
         if let Some(writer) = self.writer.take() {
             // It ends when nobody can send any more; a panic in it has been reported by itself.

@@ -210,28 +210,29 @@ fn read_identity(dir: &Path) -> Result<Option<StoreIdentity>, OpenError> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(at(&path)(why)),
     };
-    let identity = parse_identity(&text).map_err(|why| match why {
+    let identity = parse_identity(&text, FORMAT).map_err(|why| match why {
         RecordError::Newer { .. } => OpenError::Format { path: path.clone(), why },
         RecordError::Malformed(why) => OpenError::Corrupt(format!(
             "{} is not what was written ({why}): restore that small file from a backup",
             path.display()
         )),
     })?;
-    if text != identity_text(&identity) {
-        // Of an older format: said before anything is written that an older binary cannot read.
+    let is_older = parse_identity(&text, Format(FORMAT.0 - 1)).is_ok();
+    if is_older {
+        // Said before anything is written that an older binary cannot read.
         write_identity(dir, &identity).map_err(at(&path))?;
     }
     Ok(Some(identity))
 }
 
-fn parse_identity(text: &[u8]) -> Result<StoreIdentity, RecordError> {
+fn parse_identity(text: &[u8], reads: Format) -> Result<StoreIdentity, RecordError> {
     let malformed = |why: &str| RecordError::Malformed(why.into());
     let end = text.iter().position(|&byte| byte == b'\n').ok_or_else(|| malformed("cut short"))?;
     let (json, checksum) = (&text[..end], &text[end + 1..]);
     if checksum != checksum_line(json).as_bytes() {
         return Err(malformed("its checksum does not match"));
     }
-    record::decode(json, FORMAT)
+    record::decode(json, reads)
 }
 
 fn checksum_line(json: &[u8]) -> String {
@@ -253,18 +254,14 @@ fn make_identity(dir: &Path, missing: Missing) -> Result<StoreIdentity, OpenErro
     Ok(identity)
 }
 
-fn identity_text(identity: &StoreIdentity) -> Vec<u8> {
+fn write_identity(dir: &Path, identity: &StoreIdentity) -> io::Result<()> {
     let mut text = record::encode(FORMAT, identity);
     let checksum = checksum_line(&text);
     text.push(b'\n');
     text.extend_from_slice(checksum.as_bytes());
-    text
-}
-
-fn write_identity(dir: &Path, identity: &StoreIdentity) -> io::Result<()> {
     let unfinished = dir.join("format.tmp");
     let mut file = File::create(&unfinished)?;
-    file.write_all(&identity_text(identity))?;
+    file.write_all(&text)?;
     file.sync_all()?;
     fs::rename(unfinished, dir.join("format"))?;
     sync_dir(dir)
@@ -320,7 +317,7 @@ mod tests {
 
     #[test]
     fn the_identity_is_read_as_it_was_written() {
-        assert_eq!(parse_identity(&written()), Ok(IDENTITY));
+        assert_eq!(parse_identity(&written(), FORMAT), Ok(IDENTITY));
     }
 
     #[test]
@@ -328,7 +325,7 @@ mod tests {
         let json = br#"{"format":3,"id":7,"shape":"new"}"#;
         let text = [json.as_slice(), b"\n", checksum_line(json).as_bytes()].concat();
         let newer = RecordError::Newer { found: Format(3), reads: FORMAT };
-        assert_eq!(parse_identity(&text), Err(newer));
+        assert_eq!(parse_identity(&text, FORMAT), Err(newer));
     }
 
     #[test]
@@ -342,13 +339,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_newer_version_adds_to_a_directory_of_this_format_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let json = br#"{"format":2,"id":7,"segment_bytes":4096,"shape":"new"}"#;
+        let text = [json.as_slice(), b"\n", checksum_line(json).as_bytes()].concat();
+        fs::write(dir.path().join("format"), &text).unwrap();
+        assert_eq!(read_identity(dir.path()).unwrap(), Some(IDENTITY));
+        assert_eq!(fs::read(dir.path().join("format")).unwrap(), text);
+    }
+
+    #[test]
     fn every_flipped_bit_of_the_identity_is_noticed() {
         let text = written();
         for bit in 0..text.len() * 8 {
             let mut flipped = text.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                matches!(parse_identity(&flipped), Err(RecordError::Malformed(_))),
+                matches!(parse_identity(&flipped, FORMAT), Err(RecordError::Malformed(_))),
                 "bit {bit}"
             );
         }
@@ -357,7 +364,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_an_identity_or_an_error(text in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = parse_identity(&text);
+            let _ = parse_identity(&text, FORMAT);
         }
     }
 }

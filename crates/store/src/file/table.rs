@@ -183,7 +183,7 @@ impl Tables {
 
 /// How large tables should be in an index of so many bytes.
 fn table_mib(index_bytes: u64) -> u16 {
-    let even = (index_bytes / MIB / TABLES_EASY).next_power_of_two();
+    let even = index_bytes.div_ceil(MIB * TABLES_EASY).next_power_of_two();
     u16::try_from(even).unwrap_or(u16::MAX).clamp(TABLE_MIB_MIN, TABLE_MIB_MAX)
 }
 
@@ -217,8 +217,9 @@ mod tests {
 
     #[test]
     fn tables_grow_with_the_index() {
-        let sizes = [0, 1, 2, 3, 1_000].map(|gib| table_mib(gib * 1_024 * MIB));
-        assert_eq!(sizes, [2, 2, 4, 8, 16]);
+        let gib = 1_024 * MIB;
+        let sizes = [0, gib, gib + 1, 2 * gib, 2 * gib + 1, 8 * gib, 1_000 * gib].map(table_mib);
+        assert_eq!(sizes, [2, 2, 4, 4, 8, 16, 16]);
     }
 
     #[test]
