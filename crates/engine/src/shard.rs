@@ -245,9 +245,13 @@ impl Shard {
         self.write_out(now);
     }
 
-    /// Nothing is decided until this is called again with `false`: nobody knows what time it is.
+    /// Nothing is decided until this is called again with `false`: nobody knows what time it is. So claims do not wait.
     pub fn set_suspended(&mut self, is_suspended: bool) {
         self.is_suspended = is_suspended;
+        if is_suspended {
+            let answers = self.queues.workers.stop_all_waiting();
+            self.answer_all_waiting(answers);
+        }
     }
 
     /// How many triggers are in which state.

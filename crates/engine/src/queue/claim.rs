@@ -270,6 +270,22 @@ impl Workers {
         self.answer_waiting(arrival, Vec::new()).map(|(_, answer)| answer)
     }
 
+    /// The same for all that wait.
+    pub fn stop_all_waiting(&mut self) -> Vec<(Ticket, WorkerAnswer)> {
+        self.answer_without_runs(self.waiting.keys().copied().collect())
+    }
+
+    /// The same for all that wait for a queue: it is gone, and another one of its name is not it.
+    pub fn stop_waiting_for(&mut self, queue: SerialId) -> Vec<(Ticket, WorkerAnswer)> {
+        let line = self.by_queue.range((queue, 0)..=(queue, u64::MAX));
+        self.answer_without_runs(line.map(|(_, arrival)| *arrival).collect())
+    }
+
+    fn answer_without_runs(&mut self, arrivals: Vec<u64>) -> Vec<(Ticket, WorkerAnswer)> {
+        let arrivals = arrivals.into_iter();
+        arrivals.filter_map(|arrival| self.answer_waiting(arrival, Vec::new())).collect()
+    }
+
     /// The workers that were heard of, by name.
     pub fn list(&self, runs: &UnfinishedRuns, now: Now) -> Vec<WorkerView> {
         let mut views: Vec<WorkerView> = self

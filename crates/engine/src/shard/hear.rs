@@ -216,7 +216,13 @@ impl Shard {
         }
     }
 
-    /// Answers a claim that has waited.
+    /// Answers claims that have waited.
+    pub(super) fn answer_all_waiting(&mut self, answers: Vec<(Ticket, WorkerAnswer)>) {
+        for (ticket, answer) in answers {
+            self.answer_waiting(ticket, answer);
+        }
+    }
+
     fn answer_waiting(&mut self, ticket: Ticket, answer: WorkerAnswer) {
         let refused = self.queues.refused.remove(&ticket).unwrap_or_default();
         let reply = WorkerReply { refused, ..self.reply(answer, &NamedIds::default()) };
@@ -267,9 +273,7 @@ impl Shard {
         self.alert_queues(now);
         self.tell_workers(now);
         self.tell_voided();
-        for (ticket, answer) in answers {
-            self.answer_waiting(ticket, answer);
-        }
+        self.answer_all_waiting(answers);
     }
 
     fn tell_voided(&mut self) {

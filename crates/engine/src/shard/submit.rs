@@ -254,6 +254,8 @@ impl Shard {
         }
         let gone = Delta::QueueGone(record.id, record.name.clone());
         self.enact(Unit::of(vec![gone]).by(now.wall));
+        let answers = self.queues.workers.stop_waiting_for(queue);
+        self.answer_all_waiting(answers);
         Ok(Done::Deleted)
     }
 

@@ -335,6 +335,8 @@ impl NodeCore {
         for owned in self.shards.values_mut() {
             owned.shard.set_suspended(why.is_some());
         }
+        let shards: Vec<ShardId> = self.shards.keys().copied().collect();
+        shards.into_iter().for_each(|shard| self.answer_asked(shard));
         let firing = match why {
             None => FiringState::Going,
             Some(why) => {

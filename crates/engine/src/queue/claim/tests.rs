@@ -2,7 +2,7 @@ use super::*;
 use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::queue::backlog::ClaimOrder;
-use crate::queue::given::GivenPolicy;
+use crate::queue::given::{GivenPolicy, GivenState};
 use crate::queue::submitted::SubmittedRun;
 use crate::queue::unfinished::QueueDelta;
 
@@ -142,7 +142,7 @@ fn what_was_claimed_under_another_log_may_have_begun_and_what_is_in_this_one_did
             workers.hear(request, Ticket(request.number), runs, &mut decided, NOW);
         };
         hear(&WorkerRequest { since: former, ..claim(1, 0, 1) }, &mut runs);
-        assert_eq!(runs.of_worker("w").count(), 1);
+        assert_eq!(runs.of_worker(&"w".into()).count(), 1);
         hear(&WorkerRequest { since, incarnation: 6, ..claim(1, 0, 0) }, &mut runs);
         let record = runs.given(1).expect("it was given once");
         assert_eq!(record.deaths, u32::from(has_died), "{former} and {since}");

@@ -117,6 +117,21 @@ fn call(worker: usize, number: u64, running: Option<Vec<(RunId, RunToken)>>) -> 
 }
 
 #[test]
+fn claims_that_wait_are_answered_when_nobody_knows_what_time_it_is() {
+    let mut bench = Bench::new();
+    let cookie = claim(&mut bench, 0, (1, 0), 0).0;
+    bench.commit();
+    let (free, queues) = (1, vec!["jobs".into()]);
+    let waits = ClaimCall { cookie, queues, free, wait_ms: 20_000, labels: "".into() };
+    let waits = WorkerCall { claim: Some(waits), ..call(0, 2, Some(Vec::new())) };
+    bench.shard.hear(waits, Ticket(7), bench.now());
+    bench.commit();
+    assert!(bench.answer().is_none(), "it waits");
+    bench.shard.set_suspended(true);
+    assert!(matches!(bench.answer(), Some(ShardAnswer::Worker(reply)) if reply.runs.is_empty()));
+}
+
+#[test]
 fn a_claim_is_served_from_the_queues_that_there_are_and_told_which_cannot_be_made() {
     let mut bench = Bench::new();
     for number in 0..QUEUES_PER_SHARD_MAX {
