@@ -11,8 +11,9 @@ mod call;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::id::{ProjectId, ShardId};
@@ -24,7 +25,7 @@ use engine::shard::command::{Command, CommandAnswer, Done};
 use engine::shard::{Put, ShardAnswer, Ticket};
 use store::Store;
 use store::machine::Machine;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 pub use self::call::{
     CallError, CommandGuard, CommandOptions, NodeCall, QuiesceId, QuiescePoint, ShardAsk,
@@ -134,34 +135,23 @@ pub struct AskGuard {
     handle: NodeHandle,
     shard: ShardId,
     ticket: Ticket,
-    is_answered: bool,
+    stop: Notify,
+    is_answered: AtomicBool,
 }
 
 impl AskGuard {
-    /// Its ticket.
-    pub fn ticket(&self) -> Ticket {
-        self.ticket
-    }
-
-    /// Lets a worker that waits be answered now.
+    /// Lets a worker that waits be answered now, also if its question is still on its way: the shard is told behind it.
     pub fn stop_waiting(&self) {
-        let (shard, ticket) = (self.shard, self.ticket);
-        // If there is no room for it, the claim ends when its time is over.
-        let _ = self.handle.shared.calls.try_send(NodeCall::StopWaiting { shard, ticket });
-    }
-}
-
-impl AskGuard {
-    /// The question was answered: nobody waits.
-    pub fn answered(mut self) {
-        self.is_answered = true;
+        self.stop.notify_one();
     }
 }
 
 impl Drop for AskGuard {
     fn drop(&mut self) {
-        if !self.is_answered {
-            self.stop_waiting();
+        if !*self.is_answered.get_mut() {
+            let (shard, ticket) = (self.shard, self.ticket);
+            // If there is no room for it, the claim ends when its time is over.
+            let _ = self.handle.shared.calls.try_send(NodeCall::StopWaiting { shard, ticket });
         }
     }
 }
@@ -199,7 +189,8 @@ impl NodeHandle {
     /// A ticket for a question to a shard.
     pub fn ask_guard(&self, shard: ShardId) -> AskGuard {
         let ticket = Ticket(self.shared.last_ask.fetch_add(1, Ordering::Relaxed));
-        AskGuard { handle: self.clone(), shard, ticket, is_answered: false }
+        let (stop, is_answered) = (Notify::new(), AtomicBool::new(false));
+        AskGuard { handle: self.clone(), shard, ticket, stop, is_answered }
     }
 
     /// Asks a shard of this node something that it answers from memory.
@@ -208,25 +199,33 @@ impl NodeHandle {
         guard: &AskGuard,
         ask: ShardAsk,
     ) -> Result<ShardAnswer, CallError> {
-        self.ask_shard_as(guard.shard, guard.ticket, ask).await
-    }
-
-    /// The same, under the ticket of a guard that somebody else keeps.
-    pub async fn ask_shard_as(
-        &self,
-        shard: ShardId,
-        ticket: Ticket,
-        ask: ShardAsk,
-    ) -> Result<ShardAnswer, CallError> {
+        let AskGuard { shard, ticket, .. } = *guard;
         if let Some(trouble) = self.shared.trouble.borrow().clone() {
             return Err(CallError::Refused(trouble));
         }
         self.find(shard).await?;
-        tokio::select! {
+        let asked = async {
+            let call = |reply| NodeCall::Ask { shard, ask, ticket, reply };
+            let mut answer = pin!(self.send(call).await?);
+            loop {
+                tokio::select! {
+                    biased;
+                    answer = &mut answer => return answer,
+                    () = guard.stop.notified() => {
+                        let stop = NodeCall::StopWaiting { shard, ticket };
+                        // A node that takes none ends, which the answer tells.
+                        let _ = self.shared.calls.send(stop).await;
+                    }
+                }
+            }
+        };
+        let answer = tokio::select! {
             biased;
-            answer = self.ask(|reply| NodeCall::Ask { shard, ask, ticket, reply }) => answer,
+            answer = asked => answer,
             trouble = self.lasting_trouble() => Err(CallError::Unwritten(trouble)),
-        }
+        };
+        guard.is_answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
+        answer
     }
 
     /// Tells a shard something. The answer comes when it is durable, or when the store has taken nothing for
@@ -475,12 +474,22 @@ impl NodeHandle {
         &self,
         call: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> NodeCall,
     ) -> Result<T, CallError> {
+        self.send(call).await?.await
+    }
+
+    /// Calls the node. What this gives waits for the answer.
+    async fn send<T>(
+        &self,
+        call: impl FnOnce(oneshot::Sender<Result<T, CallError>>) -> NodeCall,
+    ) -> Result<impl Future<Output = Result<T, CallError>>, CallError> {
         let (reply, answer) = oneshot::channel();
         self.shared.calls.send(call(reply)).await.map_err(|_| CallError::Stopping)?;
         // A node that goes on has dropped it with the shard.
         let is_stopping = || self.shared.calls.is_closed();
-        answer.await.unwrap_or_else(|_| {
-            Err(if is_stopping() { CallError::Stopping } else { CallError::HandedOver })
+        Ok(async move {
+            answer.await.unwrap_or_else(|_| {
+                Err(if is_stopping() { CallError::Stopping } else { CallError::HandedOver })
+            })
         })
     }
 }

@@ -17,6 +17,7 @@ use client::worker::{ClaimRequest, ClaimedRun, DoneRun, HeldRun, RunResult};
 use client::{Client, ClientError};
 use engine::past::End;
 use rig::{PATIENCE, Random, until};
+use serde_json::{Value, json};
 use sim::slot_records::EndedRun;
 use store::machine::{Machine, System};
 use tokio::sync::Semaphore;
@@ -42,14 +43,30 @@ const LEASE_MS: u64 = 60_000;
 #[derive(Default)]
 pub(super) struct Happened {
     /// Runs whose submission was answered.
-    acknowledged: BTreeSet<String>,
-    /// Attempts that began, by run: number and token.
-    begun: BTreeMap<String, Vec<(u32, u64)>>,
+    acknowledged: BTreeMap<String, Content>,
+    /// Of these, runs that are never to begin twice.
+    at_most_once: BTreeSet<String>,
+    /// Attempts that began, by run.
+    begun: BTreeMap<String, Vec<Begun>>,
     /// Runs that execute, with their queues and keys.
     executing: BTreeMap<String, (String, Option<String>)>,
     /// Tokens whose result was answered as one that counted.
     counted: BTreeMap<String, u64>,
     faults: Vec<String>,
+}
+
+/// What a run is about.
+#[derive(Debug, Clone, PartialEq)]
+struct Content {
+    queue: String,
+    payload: Option<Value>,
+}
+
+/// An attempt, as its worker was told of it.
+struct Begun {
+    attempt: u32,
+    token: u64,
+    content: Content,
 }
 
 impl Happened {
@@ -67,9 +84,10 @@ impl Happened {
 
     fn begins(&mut self, run: &ClaimedRun) {
         let begun = self.begun.entry(run.id.clone()).or_default();
-        let is_repeated = begun.iter().any(|(attempt, _)| *attempt == run.attempt);
-        let is_older = begun.iter().any(|(_, token)| *token >= run.token);
-        begun.push((run.attempt, run.token));
+        let is_repeated = begun.iter().any(|begun| begun.attempt == run.attempt);
+        let is_older = begun.iter().any(|begun| begun.token >= run.token);
+        let content = Content { queue: run.queue.clone(), payload: run.payload.clone() };
+        begun.push(Begun { attempt: run.attempt, token: run.token, content });
         self.fault(is_repeated, || format!("{} began attempt {} twice", run.id, run.attempt));
         self.fault(is_older, || format!("{} began under a token that did not grow", run.id));
         let executing = self.executing.values();
@@ -225,9 +243,9 @@ async fn submit(
         let permits = u32::try_from(len).unwrap();
         allowed.acquire_many(permits).await.expect("it is never closed").forget();
         let queue = QUEUES[usize::try_from(random.below(3)).unwrap()];
-        let runs = (0..len).map(|_| RunSpec {
+        let mut run = || RunSpec {
             handler: Some("work".to_owned()),
-            payload: Some(serde_json::json!({"number": random.below(1_000_000)})),
+            payload: Some(json!({"number": random.below(1_000_000)})),
             priority: Some(random.below(10)),
             key: (queue == KEYED).then(|| format!("key-{}", random.below(KEYS))),
             delivery: (random.below(4) == 0).then_some(Delivery::AtMostOnce),
@@ -238,8 +256,9 @@ async fn submit(
                 max_delay: None,
             }),
             ..RunSpec::default()
-        });
-        let batch = BatchSpec { queue: queue.to_owned(), runs: runs.collect() };
+        };
+        let runs = (0..len).map(|_| run()).collect();
+        let batch = BatchSpec { queue: queue.to_owned(), runs };
         let key = format!("batch-{seed}-{left}");
         let made = until("a batch is taken", PATIENCE * 4, || {
             let doors = doors.lock().unwrap();
@@ -250,7 +269,12 @@ async fn submit(
         })
         .await;
         let mut happened = happened.lock().unwrap();
-        happened.acknowledged.extend(made.runs.into_iter().map(|run| run.id));
+        for (made, spec) in made.runs.into_iter().zip(&batch.runs) {
+            let content = Content { queue: queue.to_owned(), payload: spec.payload.clone() };
+            let is_once = spec.delivery == Some(Delivery::AtMostOnce);
+            happened.at_most_once.extend(is_once.then(|| made.id.clone()));
+            happened.acknowledged.insert(made.id, content);
+        }
         left -= len;
     }
 }
@@ -339,7 +363,7 @@ pub(super) fn check(happened: &Happened, ended: &[EndedRun], trouble: &str) {
     let faults = faults(happened, ended);
     assert!(faults.is_empty(), "{} faults, as {:?}", faults.len(), &faults[..faults.len().min(5)]);
     let mut tally: BTreeMap<End, usize> = BTreeMap::new();
-    for run in ended.iter().filter(|ended| happened.acknowledged.contains(&ended.id)) {
+    for run in ended.iter().filter(|ended| happened.acknowledged.contains_key(&ended.id)) {
         *tally.entry(run.run.end).or_default() += 1;
     }
     let executions: usize = happened.begun.values().map(Vec::len).sum();
@@ -360,16 +384,22 @@ fn faults(happened: &Happened, ended: &[EndedRun]) -> Vec<String> {
             faults.push(format!("{} has two final states", run.id));
         }
     }
-    for id in &happened.acknowledged {
+    for (id, content) in &happened.acknowledged {
         let Some(run) = ends.get(id.as_str()) else {
             faults.push(format!("{id} was lost"));
             continue;
         };
         let begun = happened.begun.get(id).map_or(&[][..], Vec::as_slice);
-        let mut attempts: Vec<u32> = begun.iter().map(|(attempt, _)| *attempt).collect();
+        if begun.iter().any(|begun| begun.content != *content) {
+            faults.push(format!("{id} was given as another one, not as {content:?}"));
+        }
+        if begun.len() > 1 && happened.at_most_once.contains(id) {
+            faults.push(format!("{id} is at most once and began {} times", begun.len()));
+        }
+        let mut attempts: Vec<u32> = begun.iter().map(|begun| begun.attempt).collect();
         attempts.sort_unstable();
         let most = attempts.last().copied().unwrap_or(0);
-        if most > run.run.attempt {
+        if most != run.run.attempt {
             faults.push(format!("{id} began attempt {most} of {}", run.run.attempt));
         }
         if attempts != (1..=most).collect::<Vec<_>>() {
@@ -383,13 +413,11 @@ fn faults(happened: &Happened, ended: &[EndedRun]) -> Vec<String> {
 }
 
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn claimed(id: &str, attempt: u32, token: u64) -> ClaimedRun {
         let run = json!({
-            "id": id, "token": token, "attempt": attempt, "queue": KEYED, "key": "key-1",
+            "id": id, "token": token, "attempt": attempt, "queue": KEYED, "key": "key-1", "payload": 7,
             "scheduled": "2026-01-01T00:00:00Z",
         });
         serde_json::from_value(run).unwrap()
@@ -406,7 +434,8 @@ mod tests {
     /// A run that failed once and was carried out then.
     fn right() -> (Happened, Vec<EndedRun>) {
         let mut happened = Happened::default();
-        happened.acknowledged.insert("run".to_owned());
+        let content = Content { queue: KEYED.to_owned(), payload: Some(json!(7)) };
+        happened.acknowledged.insert("run".to_owned(), content);
         for (attempt, token) in [(1, 10), (2, 20)] {
             happened.given(&claimed("run", attempt, token));
             happened.begins(&claimed("run", attempt, token));
@@ -432,6 +461,13 @@ mod tests {
             happened.begun.get_mut("run").unwrap().remove(0);
         });
         noticed("began attempt 2 of 1", |_, ends| ends[0].run.attempt = 1);
+        noticed("began attempt 2 of 3", |_, ends| ends[0].run.attempt = 3);
+        noticed("given as another one", |happened, _| {
+            happened.acknowledged.get_mut("run").unwrap().payload = Some(json!(8));
+        });
+        noticed("began 2 times", |happened, _| {
+            happened.at_most_once.insert("run".to_owned());
+        });
         noticed("acknowledged as carried out", |_, ends| ends[0] = ended("run", "failed", 2));
         noticed("after its end", |happened, _| happened.given(&claimed("run", 3, 30)));
         noticed("twice", |happened, _| happened.begins(&claimed("run", 2, 30)));

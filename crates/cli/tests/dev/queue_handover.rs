@@ -176,6 +176,7 @@ async fn hand_overs(polls: usize, rounds: usize) {
         Client::builder(&fleet.url(name)).key(&fleet.admin).retries(0).build().unwrap()
     };
     let all: Vec<Client> = ["a", "b", "c"].map(|name| client(&fleet, name)).into();
+    reported_elsewhere(&all).await;
     let mut pollers = Pollers::start(all.clone(), polls);
     pollers.all_wait(polls).await;
     let mut submitted = Vec::new();
@@ -217,6 +218,22 @@ async fn hand_overs(polls: usize, rounds: usize) {
         seen.broken_off,
         seen.longest
     );
+}
+
+/// What a worker has goes on and is reported, whichever server it speaks to, though it claims from other queues by then.
+async fn reported_elsewhere(clients: &[Client]) {
+    for index in 0..QUEUES {
+        let (one, other) = (&clients[index % 3], &clients[(index + 1) % 3]);
+        let (queue, handler) = (queue(index), Some("work".to_owned()));
+        let spec = RunSpec { queue: Some(queue.clone()), handler, ..RunSpec::default() };
+        until("a run is submitted", PATIENCE, || async { one.submit(&spec).await.ok() }).await;
+        let mut worker = TestWorker::new(&format!("mover-{index}"), &queue);
+        let run = worker.claim_one(one).await;
+        worker.queue = "elsewhere".to_owned();
+        let answer = worker.beat(other, std::slice::from_ref(&run)).await.unwrap();
+        assert_eq!((answer.lost, answer.unheard), (Vec::new(), Vec::new()), "{queue}");
+        assert!(worker.report(other, &run).await, "{queue}");
+    }
 }
 
 /// When everybody waits, a run is given to somebody who does.

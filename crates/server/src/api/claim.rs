@@ -31,7 +31,7 @@ use engine::past::Attempt;
 use engine::queue::claim::BEATS_PER_LEASE;
 use engine::queue::given::{AttemptResult, RunToken};
 use engine::shard::command::Rejection;
-use engine::shard::{DoneCall, GivenRun, ShardAnswer, Ticket, WorkerReply};
+use engine::shard::{DoneCall, GivenRun, ShardAnswer, WorkerReply};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -61,7 +61,7 @@ pub(super) async fn claim(
     crowding: Crowding,
     JsonBody(request): JsonBody<ClaimRequest>,
 ) -> ApiResult<Json<ClaimedOut>> {
-    let mut ask = Ask::claim(&caller, request)?;
+    let mut ask = Ask::claim(&caller, &peers, request)?;
     if crowding == Crowding::Crowded {
         ask = ask.in_a_crowd()?;
     }
@@ -75,7 +75,7 @@ pub(super) async fn beat(
     Path(worker): Path<String>,
     JsonBody(request): JsonBody<BeatRequest>,
 ) -> ApiResult<Json<ClaimedOut>> {
-    let ask = Ask::beat(&caller, &worker, &request)?;
+    let ask = Ask::beat(&caller, &peers, &worker, &request)?;
     let path = format!("/v1/workers/{worker}/beat");
     answer(handle, peers, ask, &path).await
 }
@@ -102,14 +102,14 @@ async fn answer(
         for place in &places {
             let free = split.free().saturating_sub(gathered.runs());
             let wanted = Wanted { free, wait_ms: 0 };
-            let guards = place.guards(&handle);
+            let guard = place.guard(&handle);
             // Who asks for what is there does not wait for an owner.
             let part = match place {
                 AskPlace::Here(shard) if !handle.peers().served().borrow().contains(shard) => {
                     Part::of_nobody(*shard)
                 }
                 AskPlace::Here(_) | AskPlace::There(..) => {
-                    asker.clone().ask(place.clone(), tickets(&guards), wanted).await
+                    asker.clone().ask(place.clone(), guard, wanted).await
                 }
             };
             gathered.take(part)?;
@@ -161,16 +161,12 @@ impl AskPlace {
     }
 
     /// What lets the asked stop waiting, where that is this server.
-    fn guards(&self, handle: &NodeHandle) -> Vec<AskGuard> {
+    fn guard(&self, handle: &NodeHandle) -> Option<Arc<AskGuard>> {
         match self {
-            Self::Here(shard) => vec![handle.ask_guard(*shard)],
-            Self::There(..) => Vec::new(),
+            Self::Here(shard) => Some(Arc::new(handle.ask_guard(*shard))),
+            Self::There(..) => None,
         }
     }
-}
-
-fn tickets(guards: &[AskGuard]) -> Option<Ticket> {
-    guards.first().map(AskGuard::ticket)
 }
 
 /// Whom to ask, in the order of the worker's queues.
@@ -211,24 +207,20 @@ impl Asker {
     /// Asks one shard of this server, as most workers do.
     async fn ask_only(self, shard: ShardId, wanted: Wanted, books: &mut BookWatch) -> Part {
         let (handle, split) = (self.handle.clone(), Arc::clone(&self.split));
-        let guard = handle.ask_guard(shard);
-        let asking = self.ask(AskPlace::Here(shard), Some(guard.ticket()), wanted);
+        let guard = Arc::new(handle.ask_guard(shard));
+        let asking = self.ask(AskPlace::Here(shard), Some(Arc::clone(&guard)), wanted);
         let mut asking = std::pin::pin!(asking);
-        let part = loop {
+        loop {
             tokio::select! {
                 biased;
-                part = &mut asking => break part,
+                part = &mut asking => return part,
                 Ok(()) = books.changed(), if wanted.wait_ms > 0 => {
                     if split.is_drained_now(&handle) {
                         guard.stop_waiting();
                     }
                 }
             }
-        };
-        if part.answer.is_ok() {
-            guard.answered();
         }
-        part
     }
 
     /// Asks all of them at once.
@@ -241,10 +233,10 @@ impl Asker {
     ) -> ApiResult<()> {
         let (mut here, mut there, mut guards) = (JoinSet::new(), JoinSet::new(), Vec::new());
         for place in places {
-            let own = place.guards(&self.handle);
-            let parts = if own.is_empty() { &mut there } else { &mut here };
-            parts.spawn(self.clone().ask(place, tickets(&own), wanted));
-            guards.extend(own);
+            let guard = place.guard(&self.handle);
+            let parts = if guard.is_none() { &mut there } else { &mut here };
+            parts.spawn(self.clone().ask(place, guard.clone(), wanted));
+            guards.extend(guard);
         }
         loop {
             let part = tokio::select! {
@@ -252,7 +244,7 @@ impl Asker {
                 Some(part) = there.join_next() => part,
                 Ok(()) = books.changed(), if wanted.wait_ms > 0 && !(here.is_empty() && there.is_empty()) => {
                     if self.split.is_drained_now(&self.handle) {
-                        guards.iter().for_each(AskGuard::stop_waiting);
+                        guards.iter().for_each(|guard| guard.stop_waiting());
                     }
                     continue;
                 }
@@ -263,21 +255,21 @@ impl Asker {
             gathered.take(part)?;
             if wanted.wait_ms > 0 && is_told {
                 // One answer is enough: those here say what they have, and those elsewhere see that nobody listens.
-                guards.iter().for_each(AskGuard::stop_waiting);
+                guards.iter().for_each(|guard| guard.stop_waiting());
                 there.abort_all();
             }
         }
         Ok(())
     }
 
-    async fn ask(self, place: AskPlace, ticket: Option<Ticket>, wanted: Wanted) -> Part {
-        match (place, ticket) {
-            (AskPlace::Here(shard), Some(ticket)) => {
+    async fn ask(self, place: AskPlace, guard: Option<Arc<AskGuard>>, wanted: Wanted) -> Part {
+        match (place, guard) {
+            (AskPlace::Here(shard), Some(guard)) => {
                 let ask = ShardAsk::Worker(Box::new(self.split.call(shard, wanted)));
-                let asked = self.handle.ask_shard_as(shard, ticket, ask).await;
+                let asked = self.handle.ask_shard(&guard, ask).await;
                 Part { shards: vec![shard], answer: asked.map(PartAnswer::Here) }
             }
-            (AskPlace::Here(shard), None) => unreachable!("shard {shard} is asked under a ticket"),
+            (AskPlace::Here(shard), None) => unreachable!("shard {shard} is asked under a guard"),
             (AskPlace::There(server, shards), _) => {
                 let body = Some(self.split.body(&shards, wanted));
                 let within = Duration::from_millis(wanted.wait_ms) + ANSWER_MARGIN;
@@ -448,6 +440,8 @@ impl Gathered {
         if split.is_claim() && split.names_only(&self.refused) && !self.has_something() {
             return Err(Rejection::TooManyQueues.into());
         }
+        // Of several servers that answered at once, each gave one. What is left out is named by nobody, and waits again.
+        self.there.truncate(split.free());
         split.sort(&mut self.here);
         let room = split.free().saturating_sub(self.there.len());
         let surplus = self.here.split_off(room.min(self.here.len()));

@@ -19,6 +19,7 @@ use engine::shard::{ClaimCall, DoneCall, GivenRun, WorkerCall};
 use engine::trigger::{BadField, Labels, check_name};
 
 use crate::api::caller::Caller;
+use crate::api::forward::PeerClient;
 use crate::api::problem::{ApiError, ApiResult};
 use crate::handle::NodeHandle;
 
@@ -38,11 +39,20 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    pub(super) fn claim(caller: &Caller, said: ClaimRequest) -> ApiResult<Self> {
-        Self::checked(caller, said, true, true)
+    pub(super) fn claim(
+        caller: &Caller,
+        peers: &PeerClient,
+        said: ClaimRequest,
+    ) -> ApiResult<Self> {
+        Self::checked(caller, peers, said, true, true)
     }
 
-    pub(super) fn beat(caller: &Caller, worker: &str, said: &BeatRequest) -> ApiResult<Self> {
+    pub(super) fn beat(
+        caller: &Caller,
+        peers: &PeerClient,
+        worker: &str,
+        said: &BeatRequest,
+    ) -> ApiResult<Self> {
         let BeatRequest { incarnation, number, settled, queues, lease_ms, done, .. } = said.clone();
         let names_all = said.running.is_some();
         let said = ClaimRequest {
@@ -62,11 +72,12 @@ impl Ask {
             draining: said.draining,
             labels: BTreeMap::new(),
         };
-        Self::checked(caller, said, false, names_all)
+        Self::checked(caller, peers, said, false, names_all)
     }
 
     fn checked(
         caller: &Caller,
+        peers: &PeerClient,
         said: ClaimRequest,
         is_claim: bool,
         names_all: bool,
@@ -80,7 +91,9 @@ impl Ask {
         let lease_ms = said.lease_ms.unwrap_or_else(|| millis(WORKER_LEASE_DEFAULT));
         faults.between("/lease_ms", lease_ms, millis(WORKER_LEASE_MIN), millis(WORKER_LEASE_MAX));
         let queues = said.queues.len();
-        if queues == 0 || queues > CLAIM_QUEUES_MAX {
+        // Another server asks only for its shards, in which the worker may have runs and claim from no queue.
+        let is_none_missing = queues > 0 || peers.is_asked_by_peer();
+        if !is_none_missing || queues > CLAIM_QUEUES_MAX {
             faults.add(
                 "/queues",
                 format!("1 to {CLAIM_QUEUES_MAX} are named, and these are {queues}"),
@@ -269,15 +282,11 @@ impl Split {
             runs.iter().filter(|run| is_of(&run.id)).cloned().collect::<Vec<_>>()
         };
         let done: Vec<DoneRun> = said.done.iter().filter(|run| is_of(&run.id)).cloned().collect();
+        // None, if it has runs of queues from which the worker does not claim any more. A queue of another shard would say that the
+        // worker has nothing in that one.
         let of_shards = self.queues.iter().filter(|(shard, _)| shards.contains(shard));
-        let mut queues: Vec<String> =
-            of_shards.flat_map(|(_, queues)| queues).map(ToString::to_string).collect();
-        let Wanted { mut free, mut wait_ms } = wants;
-        if queues.is_empty() {
-            // It has runs of queues that the worker does not claim from any more.
-            (free, wait_ms) = (0, 0);
-            queues = said.queues.iter().take(1).cloned().collect();
-        }
+        let queues = of_shards.flat_map(|(_, queues)| queues).map(ToString::to_string).collect();
+        let Wanted { free, wait_ms } = wants;
         let (running, released) = (held(&said.running), held(&said.released));
         let text = if self.ask.is_claim {
             let (free, said) = (free as u64, said.clone());
@@ -309,7 +318,8 @@ impl Split {
 
     /// Whether these are all queues that it names.
     pub(super) fn names_only(&self, queues: &[String]) -> bool {
-        self.ask.said.queues.iter().all(|queue| queues.contains(queue))
+        let named = &self.ask.said.queues;
+        !named.is_empty() && named.iter().all(|queue| queues.contains(queue))
     }
 
     /// Whether nothing can be claimed from these shards, since each of its queues there is among these.

@@ -7,6 +7,7 @@ use client::worker::{ClaimAnswer, ClaimedRun, Worker};
 use client::{ListPage, Timestamp};
 use serde_json::{Value, json};
 use store::Commit;
+use tokio::sync::Notify;
 
 use super::house::{Answer, House, NOON};
 
@@ -296,31 +297,51 @@ async fn a_claim_waits_for_a_run_and_a_newer_one_makes_it_void() {
     let mut hand = Hand::new(&house, "default", "w1").await;
     let waits = hand.body(json!({"free": 1, "wait_ms": 25_000}));
     let first = house.ask_as(&hand.key, "POST", "/v1/claim").body(&waits);
+    let is_void = Notify::new();
+    let first = async {
+        first.await.is(409);
+        is_void.notify_one();
+    };
     let second = async {
         // Until the first is there, a second one would not make it void.
-        while queue(&house).await.state.unwrap().claims_waiting == 0 {
-            tokio::task::yield_now().await;
-        }
-        let made = submit_after_new_claim(&house, &mut hand).await;
-        (made, hand)
+        somebody_waits(&house).await;
+        hand.one().await
     };
-    let (void, (made, _hand)) = tokio::join!(first, second);
-    void.is(409);
-    assert_eq!(made.0.id, made.1.id);
+    let submits = async {
+        is_void.notified().await;
+        somebody_waits(&house).await;
+        submit(&house, json!({})).await
+    };
+    let ((), run, made) = tokio::join!(first, second, submits);
+    assert_eq!(made.id, run.id);
 }
 
-/// A newer claim waits, and then somebody submits a run: the newer claim has it.
-async fn submit_after_new_claim(house: &House, hand: &mut Hand<'_>) -> (Submitted, ClaimedRun) {
-    let (made, run) = tokio::join!(
-        async {
-            while queue(house).await.state.unwrap().claims_waiting == 0 {
-                tokio::task::yield_now().await;
-            }
-            submit(house, json!({})).await
-        },
-        hand.one()
-    );
-    (made, run)
+async fn somebody_waits(house: &House) {
+    loop {
+        let told = house.ask("GET", "/v1/queues/mail").send().await;
+        if told.status == 200 && told.read::<Queue>().state.unwrap().claims_waiting > 0 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_for_a_queue_that_is_deleted_is_answered() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    let deletes = async {
+        somebody_waits(&house).await;
+        house.ask("DELETE", "/v1/queues/mail").send().await.is(204);
+    };
+    let (answer, ()) = tokio::join!(hand.claim(json!({"free": 1, "wait_ms": 25_000})), deletes);
+    assert_eq!(answer.runs, [], "it is to come again");
+    let again = async {
+        somebody_waits(&house).await;
+        submit(&house, json!({})).await
+    };
+    let (run, made) = tokio::join!(hand.one(), again);
+    assert_eq!(run.id, made.id, "of the new queue of that name");
 }
 
 #[tokio::test]
