@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import traceback
 import unittest
 from datetime import datetime, timedelta, timezone
 
@@ -9,6 +10,7 @@ from server import TestServer, closed_port
 
 from watchbell import Client, Conflict, LimitReached, NotFound, Refused, Retry, RunSpec, Unreachable
 from watchbell.clock import instant_text, length_text, read_instant
+from watchbell.transport import Transport
 
 
 def setUpModule():
@@ -171,6 +173,21 @@ class Asking(unittest.TestCase):
 
     def test_a_key_is_not_shown(self):
         self.assertNotIn("wbk_secret", repr(Client(server.url, key="wbk_secret")))
+        for bad in ("wbk_secret\nx", "wbk_secret\x7f", "wbk_secret\u2026"):
+            with self.assertRaises(ValueError) as caught:
+                Client(server.url, key=bad)
+            self.assertNotIn("wbk_secret", "".join(traceback.format_exception(None, caught.exception, None)))
+
+    def test_a_key_may_be_what_a_file_has_with_its_line_end(self):
+        transport = Transport(server.url, "wbk_secret\r\n", None, None)
+        self.addCleanup(transport.close)
+        self.assertEqual(transport._headers["authorization"], "Bearer wbk_secret")
+
+    def test_a_url_with_a_password_is_refused_and_not_shown(self):
+        for bad in ("http://ann:hush@localhost:7400", "ann:hush@localhost:7400", "ftp://ann:hush@localhost"):
+            with self.assertRaises(ValueError) as caught:
+                Client(bad)
+            self.assertNotIn("hush", str(caught.exception))
 
 
 class Time(unittest.TestCase):

@@ -38,9 +38,14 @@ export class Servers {
     }
     // Many clients that start together do not all ask the first one.
     this.#current = Math.floor(Math.random() * this.#urls.length);
-    const key = options.key ?? process.env["WATCHBELL_KEY"];
+    // Files end with a line end.
+    const key = (options.key ?? process.env["WATCHBELL_KEY"] ?? "").trim();
+    if (!/^[!-~]*$/.test(key)) {
+      // `fetch` would show it.
+      throw new TypeError("the key cannot be used: it holds something else than letters, digits and signs");
+    }
     this.#headers = {
-      ...(key ? { authorization: `Bearer ${key}` } : {}),
+      ...(key !== "" ? { authorization: `Bearer ${key}` } : {}),
       ...(options.project === undefined ? {} : { "watchbell-project": options.project }),
     };
   }
@@ -97,6 +102,10 @@ export class Servers {
 }
 
 function serverUrl(text: string): string {
+  if (text.includes("@")) {
+    // It is not shown: there may be a password in it.
+    throw new TypeError("a server URL has no user or password in it; give a key");
+  }
   let url: URL;
   try {
     url = new URL(text);
@@ -105,9 +114,6 @@ function serverUrl(text: string): string {
   }
   if (url.protocol !== "http:" && url.protocol !== "https:") {
     throw new TypeError(`${JSON.stringify(text)} is no server URL: it begins with http:// or https://`);
-  }
-  if (url.username !== "" || url.password !== "") {
-    throw new TypeError("a server URL has no user in it; give a key");
   }
   return (url.origin + url.pathname).replace(/\/+$/, "");
 }

@@ -3,7 +3,7 @@ import { after, before, test } from "node:test";
 
 import { Client, Conflict, LimitReached, NotFound, Refused, Unauthorized, Unreachable } from "../src/index.js";
 import { ofProblem } from "../src/error.js";
-import { Loss, TestServer, freePort } from "./rig.js";
+import { Loss, StandIn, TestServer, freePort } from "./rig.js";
 
 let server: TestServer;
 let client: Client;
@@ -139,4 +139,28 @@ test("the_key_is_not_shown", async () => {
   const { inspect } = await import("node:util");
   const secret = new Client({ servers: server.url, key: "wbk_1234" });
   assert.ok(!inspect(secret, { depth: 10, showHidden: true }).includes("wbk_1234"));
+  for (const key of ["wbk_1234\nx", "wbk_1234\u007f", "wbk_1234\u2026"]) {
+    assert.throws(() => new Client({ servers: server.url, key }), (error: unknown) => {
+      return error instanceof TypeError && !inspect(error).includes("wbk_1234");
+    });
+  }
+});
+
+test("a_key_may_be_what_a_file_has_with_its_line_end", async () => {
+  const keys: unknown[] = [];
+  const asked = await StandIn.start((request, response) => {
+    keys.push(request.headers.authorization);
+    response.end("{}");
+  });
+  await new Client({ servers: asked.url, key: "wbk_1234\r\n" }).queue("mail");
+  assert.deepEqual(keys, ["Bearer wbk_1234"]);
+  asked.end();
+});
+
+test("a_url_with_a_password_is_refused_and_not_shown", () => {
+  for (const servers of ["http://ann:hush@localhost:7400", "ann:hush@localhost:7400", "http://ann:hush@"]) {
+    assert.throws(() => new Client({ servers }), (error: unknown) => {
+      return error instanceof TypeError && !error.message.includes("hush");
+    });
+  }
 });

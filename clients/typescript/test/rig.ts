@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, request as httpRequest } from "node:http";
-import type { IncomingMessage, Server } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { createServer as createTcpServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -139,7 +139,7 @@ export class Loss {
     this.#http.closeAllConnections();
   }
 
-  async #pass(target: string, request: IncomingMessage, response: import("node:http").ServerResponse): Promise<void> {
+  async #pass(target: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const body = await bytes(request);
     const headers = { ...request.headers, host: new URL(target).host };
     const onward = httpRequest(target + request.url, { method: request.method, headers, agent: false });
@@ -152,6 +152,31 @@ export class Loss {
       return;
     }
     response.writeHead(answer.statusCode ?? 500, answer.headers).end(told);
+  }
+}
+
+/** What answers in the place of a server, as a test says. */
+export class StandIn {
+  readonly #http: Server;
+
+  private constructor(http: Server) {
+    this.#http = http;
+  }
+
+  static async start(answer: (request: IncomingMessage, response: ServerResponse) => void): Promise<StandIn> {
+    const http = createServer(answer);
+    http.listen(0, "127.0.0.1");
+    await once(http, "listening");
+    return new StandIn(http);
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#http.address() as AddressInfo).port}`;
+  }
+
+  end(): void {
+    this.#http.close();
+    this.#http.closeAllConnections();
   }
 }
 

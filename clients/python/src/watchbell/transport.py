@@ -58,6 +58,9 @@ class Server:
     """One server, and connections to it that rest."""
 
     def __init__(self, url: str, ca: Optional[str]) -> None:
+        if "@" in url:
+            # It is not shown: there may be a password in it.
+            raise ValueError("a server URL has no user or password in it; give a key")
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no server URL; try {DEFAULT_SERVER}")
@@ -114,11 +117,13 @@ class Transport:
         if not self.servers:
             raise ValueError(f"a server is needed; try {DEFAULT_SERVER}")
         self._headers = {"content-type": "application/json", "user-agent": "watchbell-python"}
-        key = key if key is not None else os.environ.get("WATCHBELL_KEY")
+        key = key if key is not None else os.environ.get("WATCHBELL_KEY", "")
+        # Files end with a line end.
+        key = key.strip()
         if key:
-            self._headers["authorization"] = f"Bearer {key}"
+            self._headers["authorization"] = f"Bearer {_visible('key', key)}"
         if project is not None:
-            self._headers["watchbell-project"] = project
+            self._headers["watchbell-project"] = _visible("project", project)
 
     def exchange(
         self,
@@ -170,6 +175,13 @@ class Transport:
     def close(self) -> None:
         for server in self.servers:
             server.close()
+
+
+def _visible(what: str, text: str) -> str:
+    """A text that can be a header. It is refused here, as `http.client` would show it, and it may be secret."""
+    if not all("!" <= character <= "~" for character in text):
+        raise ValueError(f"the {what} cannot be used: it holds something else than letters, digits and signs")
+    return text
 
 
 def _read(url: str, status: int, headers: http.client.HTTPMessage, data: bytes) -> Any:
