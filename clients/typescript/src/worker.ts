@@ -166,8 +166,11 @@ export class Worker {
     });
     this.#ended = ended;
     const signals = options.signals ?? ["SIGTERM", "SIGINT"];
+    // Counted by themselves: the worker may drain already, as a server has asked for that.
+    let isSecond = false;
     const onSignal = (): void => {
-      void this.drain(this.#ledger.isDraining ? { stopAfterMs: 0 } : {}).catch(() => undefined);
+      void this.drain(isSecond ? { stopAfterMs: 0 } : {}).catch(() => undefined);
+      isSecond = true;
     };
     for (const signal of signals) process.on(signal, onSignal);
     this.#pump();

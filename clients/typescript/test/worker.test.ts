@@ -349,6 +349,26 @@ describe("a worker", { concurrency: 4 }, () => {
     assert.deepEqual(said, ["somebody wants this worker to drain"]);
   });
 
+  test("a_drain_that_a_server_asks_for_is_no_first_signal", async () => {
+    const queue = fresh();
+    const { worker, said } = make(queue);
+    const { begun, reasons, handler } = sleeper();
+    worker.handle("sleep", handler);
+    started.push(worker);
+    const working = worker.run({ signals: ["SIGUSR2"] });
+    const id = await submit(queue, "sleep");
+    await until("it executes", () => begun.includes(id) || undefined);
+    await client.drain(queue);
+    await until("it drains", () => said.length > 0 || undefined);
+    process.emit("SIGUSR2");
+    // Timers of one length end in their order: what the signal began is done.
+    await sleep(1);
+    assert.equal(reasons.length, 0);
+    process.emit("SIGUSR2");
+    await working;
+    assert.ok(reasons[0] instanceof Stopped);
+  });
+
   test("a_handler_that_drain_does_not_wait_for_is_stopped_and_costs_no_attempt", async () => {
     const queue = fresh();
     const { worker } = make(queue);

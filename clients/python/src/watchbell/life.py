@@ -38,7 +38,8 @@ from .transport import Call, Transport, encode
 
 log = logging.getLogger("watchbell")
 
-# What the thread that keeps the time is told: to drain, to look again, or what went wrong.
+# What the thread that keeps the time is told: to drain (`drain` by a signal or a call, which are counted, `asked` by a server),
+# to look again, or what went wrong.
 Control = queue.SimpleQueue[Union[None, str, BaseException]]
 
 _WAIT_MS_MAX = 30_000
@@ -139,6 +140,11 @@ class Life:
             if isinstance(told, BaseException):
                 raise told
             if told == "drain":
+                self._drain_calls += 1
+                self._drain()
+                if self._drain_calls == 2:
+                    self._stop_handlers()
+            elif told == "asked":
                 self._drain()
             for action in self._due():
                 action()
@@ -163,24 +169,22 @@ class Life:
             self._control.put(None)
 
     def _drain(self) -> None:
-        self._drain_calls += 1
         with self._lock:
-            if self._drain_calls == 1:
-                log.info("worker %s drains: %d runs are not finished", self._name, len(self._live))
-                for held in self._ledger.drain():
-                    execution = self._after.pop(held[0], None)
-                    if execution is not None:
-                        execution.has_ended = True
-                timeout = self._plan.drain_timeout
-                if timeout is not None:
-                    self._at(clock.now() + timeout, self._stop_handlers)
-                if self._open is not None:
-                    # It is given nothing more: what it would be given is not named, and so never began.
-                    self._open[1].abort()
+            if self._ledger.is_draining:
+                return
+            log.info("worker %s drains: %d runs are not finished", self._name, len(self._live))
+            for held in self._ledger.drain():
+                execution = self._after.pop(held[0], None)
+                if execution is not None:
+                    execution.has_ended = True
+            timeout = self._plan.drain_timeout
+            if timeout is not None:
+                self._at(clock.now() + timeout, self._stop_handlers)
+            if self._open is not None:
+                # It is given nothing more: what it would be given is not named, and so never began.
+                self._open[1].abort()
             self._claims.notify_all()
             self._beats.notify_all()
-        if self._drain_calls == 2:
-            self._stop_handlers()
 
     def _stop_handlers(self) -> None:
         with self._lock:
@@ -365,7 +369,7 @@ class Life:
             for held in helds:
                 self._tell_to_end(held, reason)
         if news.drain and not self._ledger.is_draining:
-            self._control.put("drain")
+            self._control.put("asked")
         if news.runs:
             self._take_runs(news.runs)
 
