@@ -108,6 +108,33 @@ class Results(WorkerCase):
         self.assertIn(b"in bad", chunk.data)
         self.assertNotIn(b"carry_out", chunk.data)
 
+    def test_an_exception_that_cannot_be_shown_is_a_failure_with_its_name(self):
+        class Mute(Exception):
+            def __str__(self):
+                raise ValueError("no")
+
+        worker = self.worker(capacity=1)
+
+        @worker.handler("mute")
+        def mute(context, payload):
+            raise Mute
+
+        @worker.handler("mute_async")
+        async def mute_async(context, payload):
+            raise Mute
+
+        @worker.handler("later")
+        def later(context, payload):
+            raise RetryAfter("5", "busy")
+
+        thread = self.start(worker)
+        ids = [self.submit(name, retry=ONCE) for name in ("mute", "mute_async", "later")]
+        errors = [self.client.wait(run_id, 20).attempts[0].error for run_id in ids]
+        self.assertEqual(errors, ["Mute", "Mute", "RetryAfter"])
+        worker.drain()
+        thread.join(20)
+        self.assertFalse(thread.is_alive())
+
     def test_giving_up_is_final_and_the_others_are_tried_again(self):
         worker = self.worker()
 

@@ -521,7 +521,8 @@ function outcome(execution: Execution, thrown?: { error: unknown }): Omit<DoneRu
 function errorText(error: unknown): string {
   let text: string;
   try {
-    text = error instanceof Error ? error.message || error.name : String(error);
+    // A message is what its error was given, also if that is no text.
+    text = String(error instanceof Error ? error.message || error.name : error);
   } catch {
     text = "something was thrown that cannot be shown";
   }

@@ -126,17 +126,22 @@ describe("a worker", { concurrency: 4 }, () => {
     worker.handle("strange", () => {
       throw "\ud800 a text";
     });
+    worker.handle("mute", () => {
+      throw Object.assign(new Error(), { message: { code: 5 } });
+    });
     const working = start(worker);
     const retry = { attempts: 3, delay: "1s", backoff: "constant" };
-    const [once, final, later, strange] = await Promise.all([
+    const [once, final, later, strange, mute] = await Promise.all([
       submit(queue, "once_more", { retry }),
       submit(queue, "final", { retry }),
       submit(queue, "later", { retry }),
       submit(queue, "strange", { retry: { attempts: 1 } }),
+      submit(queue, "mute", { retry: { attempts: 1 } }),
     ]);
     const failed = await ended(final);
     assert.deepEqual([failed.state, failed.attempt, failed.attempts[0]?.error], ["failed", 1, "no such address"]);
     assert.equal((await ended(strange)).attempts[0]?.error, "\ufffd a text");
+    assert.equal((await ended(mute)).attempts[0]?.error, "[object Object]");
     const waits = await until("it waits", async () => {
       const run = await client.run(later);
       return run.state === "backoff" ? run : undefined;

@@ -102,6 +102,13 @@ class Execution:
 
     def result(self, raised: Optional[BaseException], now: float) -> Dict[str, Any]:
         """What the end of the handler is reported as."""
+        try:
+            return self._judged(raised, now)
+        except Exception:
+            # What it raised cannot be shown, or is not made as it should be: the run has failed all the same.
+            return self._made({"result": "failed", "error": type(raised).__name__}, now)
+
+    def _judged(self, raised: Optional[BaseException], now: float) -> Dict[str, Any]:
         told = self.context.cancelled
         reason, is_seen = told._peek(), told.is_seen
         is_stopped = isinstance(raised, (Cancelled, asyncio.CancelledError))
