@@ -373,7 +373,9 @@ export class Worker {
     const isRefused = error instanceof Refused || error instanceof Unauthorized || error instanceof NotFound;
     if (isRefused && !this.#hasBeenHeard) return this.#finish(error);
     this.#failures += 1;
-    const wish = error instanceof Unavailable || error instanceof LimitReached ? (error.retryAfter ?? 0) : 0;
+    const wished = error instanceof Unavailable || error instanceof LimitReached ? (error.retryAfter ?? 0) : 0;
+    // A server, or what is before it, may wish for an hour: the pause is one of beats as well.
+    const wish = Math.min(wished, this.#ledger.beatMs / 2);
     const round = Math.ceil(this.#failures / this.#servers.count);
     const isRound = this.#failures % this.#servers.count === 0;
     const most = Math.min(PAUSE_MS_MAX, this.#ledger.beatMs);

@@ -16,7 +16,7 @@ import {
   Worker,
 } from "../src/index.js";
 import type { Context, Handler, Run, WorkerOptions } from "../src/index.js";
-import { Loss, TestServer, freePort, until } from "./rig.js";
+import { Loss, StandIn, TestServer, freePort, until } from "./rig.js";
 
 let server: TestServer;
 let client: Client;
@@ -392,6 +392,19 @@ describe("a worker", { concurrency: 4 }, () => {
     const run = await ended(id);
     assert.deepEqual([run.state, run.attempt], ["succeeded", 2]);
     await second.end();
+  });
+
+  test("a_server_that_wants_to_be_let_alone_for_an_hour_is_asked_again", async () => {
+    let asked = 0;
+    const busy = await StandIn.start((_, response) => {
+      asked += 1;
+      response.writeHead(503, { "retry-after": "3600" }).end();
+    });
+    const { worker } = make(fresh(), { servers: busy.url, leaseMs: 1_000 });
+    const working = start(worker);
+    await until("it is asked again", () => asked > 1 || undefined);
+    await working.end();
+    busy.end();
   });
 
   test("a_later_life_of_the_same_name_ends_the_earlier_one", async () => {

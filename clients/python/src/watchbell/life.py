@@ -85,8 +85,8 @@ class Life:
         self._ledger = Ledger(plan.name, plan.queues, incarnation, lease_ms, plan.labels)
         self._contact = Contact(plan.name)
         servers = len(self._transport.servers)
-        self._claim_link = Link(servers, self._contact, min(5.0, plan.lease / 2))
-        self._beat_link = Link(servers, self._contact, min(2.0, self._beat))
+        self._claim_link = Link(servers, self._contact, min(5.0, plan.lease / 2), plan.lease / 2)
+        self._beat_link = Link(servers, self._contact, min(2.0, self._beat), self._beat / 2)
         self._printer = Printer(plan.name, self._transport)
         self._pool = ThreadPool(plan.name)
         self._loop = loop

@@ -49,10 +49,12 @@ class Contact:
 class Link:
     """Which server is asked next, and when."""
 
-    def __init__(self, servers: int, contact: Contact, pause_max: float) -> None:
+    def __init__(self, servers: int, contact: Contact, pause_max: float, wish_max: float) -> None:
         self._servers = servers
         self._contact = contact
         self._pause_max = pause_max
+        # A server, or what is before it, may wish for an hour: the worker has to be heard before its lease ends.
+        self._wish_max = wish_max
         self._fails = 0
         self._told = ""
         self.place = 0
@@ -75,7 +77,7 @@ class Link:
         pause = min(_PAUSE_SECONDS * 2 ** min(rounds - 1, 10), self._pause_max)
         pause *= 0.5 + random.random() / 2
         if isinstance(why, Problem):
-            pause += why.retry_after or 0.0
+            pause += min(why.retry_after or 0.0, self._wish_max)
             # A first request that is refused for good ends the worker, which says more than the log.
             is_final = 400 <= why.status < 500 and why.status not in (421, 429)
             if self._told != why.kind and (self._contact.was_heard or not is_final):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import socket
 import ssl
@@ -197,9 +198,11 @@ def _read(url: str, status: int, headers: http.client.HTTPMessage, data: bytes) 
     except ValueError:
         told = {}
     try:
-        retry_after: Optional[float] = float(headers["retry-after"])
+        seconds = float(headers["retry-after"])
     except (KeyError, TypeError, ValueError):
-        retry_after = None
+        seconds = math.nan
+    # For ever, less than nothing and no number are no time to wait.
+    retry_after = seconds if 0 <= seconds < math.inf else None
     raise problem_of(status, told if isinstance(told, dict) else {}, retry_after)
 
 
