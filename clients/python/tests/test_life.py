@@ -1,17 +1,37 @@
 """A life of a worker, without a server: what it is told, and what it does then."""
 
+import json
 import queue
+import threading
 import unittest
+from unittest import mock
 
 import server  # noqa: F401  It finds the library.
+from test_ledger import answer, given
 
+from watchbell import clock
 from watchbell.execution import Execution, Handler
 from watchbell.ledger import GivenRun, News
 from watchbell.life import Life, Plan
-from watchbell.transport import Transport
+from watchbell.transport import Call
 
-LEASE = 15.0
 RUN = GivenRun("a", 1, 1, "q", "2027-01-15T09:00:00Z", "echo", None, None, None, None)
+
+
+class Servers:
+    """Answers in the place of servers, as a test says."""
+
+    servers = ["http://a"]
+
+    def __init__(self, told):
+        self._told = told
+
+    def exchange(self, place, method, path, body, **_):
+        said = json.loads(body)
+        return answer(**{"as_of": said["number"], **self._told(path, said)})
+
+    def close(self):
+        pass
 
 
 class Enough(Exception):
@@ -19,11 +39,18 @@ class Enough(Exception):
 
 
 class LifeCase(unittest.TestCase):
+    # A beat is due after so long that no test waits for it.
+    LEASE = 86_400.0
+
     def setUp(self):
-        transport = Transport("http://127.0.0.1:7400", None, None, None)
         handlers = {"echo": Handler(lambda context, payload: None, None, None, False)}
         self.control = queue.SimpleQueue()
-        self.life = Life(Plan("w", ["q"], 8, LEASE, 2.0, None, {}, handlers, transport), 7, self.control, None)
+        plan = Plan("w", ["q"], 1, self.LEASE, 2.0, None, {}, handlers, Servers(self.told))
+        self.life = Life(plan, 7, self.control, None)
+
+    def told(self, path, said):
+        """What a request is told."""
+        raise AssertionError(f"nobody is to be asked: {path}")
 
 
 class Draining(LifeCase):
@@ -48,6 +75,45 @@ class Draining(LifeCase):
         self.assertIsNone(self.reason())
         self.control.put("drain")
         self.assertEqual(self.reason(), "stopping")
+
+
+class Beating(LifeCase):
+    def setUp(self):
+        super().setUp()
+        self.first_claims = [{"runs": [given("a")]}, {}]
+        self.was_beaten, self.is_over = threading.Event(), threading.Event()
+
+    def told(self, path, said):
+        """A run, no acknowledgement of its result, and then nothing for as long as the test takes."""
+        if path.endswith("/beat"):
+            self.was_beaten.set()
+            return {"acks": [{**run, "counted": True} for run in said["done"]]}
+        if not self.first_claims:
+            self.is_over.wait(20)
+            return {}
+        return self.first_claims.pop(0)
+
+    def test_beats_rest_while_a_claim_that_reports_is_open(self):
+        ledger = self.life._ledger
+        with mock.patch.object(clock, "now", lambda: 100.0):
+            first = ledger.claim(100.0, 1, 5_000)
+            ledger.answered(first, answer(runs=[given("a")]), 100.0)
+            ledger.finish(("a", 1), {"result": "succeeded"})
+            self.life._open, self.life._last_sent = (ledger.claim(100.0, 1, 5_000), Call()), 100.0
+            self.assertFalse(self.life._has_to_beat())
+            self.assertEqual(self.life._beat_pause(), self.LEASE / 5)
+
+    def test_a_result_that_was_not_taken_goes_with_a_beat_while_a_claim_waits(self):
+        thread = threading.Thread(target=self.live)
+        self.addCleanup(thread.join)
+        self.addCleanup(self.is_over.set)
+        self.addCleanup(self.control.put, Enough())
+        thread.start()
+        self.assertTrue(self.was_beaten.wait(20))
+
+    def live(self):
+        with self.assertRaises(Enough):
+            self.life.live()
 
 
 if __name__ == "__main__":

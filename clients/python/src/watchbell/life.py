@@ -236,6 +236,9 @@ class Life:
                 request = self._ledger.claim(now, self._free(), wait_ms)
                 self._open = (request, Call())
                 self._last_sent = now
+                if request.waits and self._ledger.report_at is not None:
+                    # What was not taken goes with a beat, and sooner than the next one is due.
+                    self._beats.notify()
             timeout = _ANSWER_SECONDS + (request.body["wait_ms"] / 1000)
             news = self._say(self._claim_link, "/v1/claim", request, timeout, self._open[1])
             with self._lock:
@@ -299,9 +302,7 @@ class Life:
         now = clock.now()
         if now < self._beat_link.not_before or not self._ledger.named:
             return False
-        # Results do not wait for a claim that waits.
-        is_claim_waiting = self._open is not None and self._open[0].waits
-        return now >= self._last_sent + self._beat or is_claim_waiting and self._ledger.has_news(now)
+        return now >= self._last_sent + self._beat or self._is_claim_waiting() and self._ledger.has_news(now)
 
     def _beat_pause(self) -> Optional[float]:
         if not self._ledger.named:
@@ -309,9 +310,13 @@ class Life:
             return None
         at = max(self._last_sent + self._beat, self._beat_link.not_before)
         report_at = self._ledger.report_at
-        if self._open is not None and report_at is not None:
+        if self._is_claim_waiting() and report_at is not None:
             at = max(min(at, report_at), self._beat_link.not_before)
         return max(0.001, at - clock.now())
+
+    def _is_claim_waiting(self) -> bool:
+        """Results do not wait for such a claim: they go with a beat."""
+        return self._open is not None and self._open[0].waits
 
     def _say(
         self, link: Link, path: str, request: Request, timeout: float, call: Optional[Call]
