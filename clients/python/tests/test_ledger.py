@@ -110,6 +110,27 @@ class Rules(unittest.TestCase):
         self.assertTrue(claim.waits)
         self.assertEqual(len(self.ledger.beat(1.2).body["done"]), 1)
 
+    def test_what_is_given_back_and_not_taken_is_named_and_said_again_later(self):
+        self.claim(0, runs=[given("a"), given("b")])
+        self.ledger.begin(("a", 1), LEASE)
+        for now, pause in ((15, 0.1), (15.2, 0.2), (15.5, 0.4)):
+            self.assertTrue(self.ledger.has_news(now))
+            self.claim(now)
+            self.assertAlmostEqual(self.ledger.report_at, now + pause)
+        claim = self.ledger.claim(15.6, 10, 5_000)
+        self.assertEqual((claim.body["released"], claim.waits), ([held("a")], True))
+        self.ledger.failed(claim)
+        self.claim(15.7, acks=[{**held("a"), "counted": True}])
+        self.ledger.drain()
+        self.assertTrue(self.ledger.has_news(15.8))
+
+    def test_requests_about_other_things_do_not_put_off_what_is_said_again(self):
+        self.claim(0, runs=[given("a")])
+        self.ledger.begin(("a", 1), LEASE)
+        self.claim(15)
+        self.claim(15.05)
+        self.assertAlmostEqual(self.ledger.report_at, 15.1)
+
     def test_results_that_find_no_place_in_a_request_are_named(self):
         runs = [given(f"run_{number}") for number in range(1_000)]
         self.claim(0, runs=runs)

@@ -64,6 +64,8 @@ export interface Orders {
   isDrain: boolean;
   /** Whether the answer said anything new. */
   isNews: boolean;
+  /** Whether something was told, or named to be confirmed, and is to be so again. */
+  isOpen: boolean;
 }
 
 export class Ledger {
@@ -201,7 +203,9 @@ export class Ledger {
       ended.push(...this.#give(run, answer, now));
     }
     const isNews = answer.runs.length + answer.acks.length + lost.length + cancel.length > 0;
-    return { cancel, lost: ended, isDrain: answer.drain === true, isNews: isNews || isOtherCookie };
+    const isUnheard = said.named.some((held) => held.state === "given" && held.confirmedUntil <= now);
+    const isOpen = said.told.length > 0 || isUnheard;
+    return { cancel, lost: ended, isDrain: answer.drain === true, isNews: isNews || isOtherCookie, isOpen };
   }
 
   /** The runs that may begin now. They count as executing from here on. */

@@ -342,8 +342,8 @@ export class Worker {
         this.#log("somebody wants this worker to drain");
         this.#beginDrain();
       }
-      // A server that has nothing to say and does not wait, such as one that cannot reach a result's owner.
-      const isIdle = !orders.isNews && said.told.length > 0;
+      // A server that has nothing to say and does not wait, such as one that cannot reach a run's owner.
+      const isIdle = !orders.isNews && orders.isOpen;
       this.#emptyAnswers = isIdle ? this.#emptyAnswers + 1 : 0;
       if (isIdle) this.#pausedUntil = steady() + backoff(this.#emptyAnswers, this.#ledger.beatMs);
     } catch (error) {

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, request as httpRequest } from "node:http";
-import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from "node:http";
 import { createServer as createTcpServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -163,7 +163,7 @@ export class StandIn {
     this.#http = http;
   }
 
-  static async start(answer: (request: IncomingMessage, response: ServerResponse) => void): Promise<StandIn> {
+  static async start(answer: RequestListener): Promise<StandIn> {
     const http = createServer(answer);
     http.listen(0, "127.0.0.1");
     await once(http, "listening");
@@ -180,7 +180,7 @@ export class StandIn {
   }
 }
 
-async function bytes(stream: IncomingMessage): Promise<Buffer> {
+export async function bytes(stream: IncomingMessage): Promise<Buffer> {
   const parts: Buffer[] = [];
   for await (const part of stream) parts.push(part as Buffer);
   return Buffer.concat(parts);

@@ -16,7 +16,8 @@ import {
   Worker,
 } from "../src/index.js";
 import type { Context, Handler, Run, WorkerOptions } from "../src/index.js";
-import { Loss, StandIn, TestServer, freePort, until } from "./rig.js";
+import type { ClaimRequest } from "../src/wire.js";
+import { Loss, StandIn, TestServer, bytes, freePort, until } from "./rig.js";
 
 let server: TestServer;
 let client: Client;
@@ -405,6 +406,26 @@ describe("a worker", { concurrency: 4 }, () => {
     await until("it is asked again", () => asked > 1 || undefined);
     await working.end();
     busy.end();
+  });
+
+  test("a_run_that_nobody_confirms_is_asked_after_with_pauses_that_grow", async () => {
+    const run = { id: "a", token: 1, attempt: 1, queue: "q", scheduled: "2027-01-15T09:00:00Z", handler: "h" };
+    const beats: number[] = [];
+    const far = await StandIn.start(async (request, response) => {
+      const isBeat = request.url !== "/v1/claim";
+      if (isBeat) beats.push(performance.now());
+      const said = JSON.parse((await bytes(request)).toString()) as ClaimRequest;
+      const acks = (said.released ?? []).map((one) => ({ ...one, counted: true }));
+      const told = { runs: isBeat ? [] : [run], acks, lost: [], cancel: [], unheard: said.running };
+      response.end(JSON.stringify({ ...told, cookie: "c", as_of: 0, beat_ms: 3_000, lease_ms: 15_000 }));
+    });
+    const { worker } = make(fresh(), { servers: far.url, capacity: 1 });
+    const working = start(worker);
+    await until("it is asked after", () => beats.length >= 5 || undefined);
+    // At least 50, 100, 200 and 400 ms, but for what timers are early.
+    assert.ok((beats[4] ?? 0) - (beats[0] ?? 0) >= 740, `${beats}`);
+    await working.end();
+    far.end();
   });
 
   test("a_later_life_of_the_same_name_ends_the_earlier_one", async () => {

@@ -24,8 +24,8 @@ CLAIM_RUNS_MAX = 1_000
 _DONE_BYTES_MAX = 64 * 1024
 # So many requests are remembered by when they were sent. More than a few are never on their way.
 _SENT_MAX = 1_024
-_RESULT_PAUSE = 0.1
-_RESULT_PAUSE_MAX = 2.0
+_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS_MAX = 2.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,18 @@ class News:
 
 
 @dataclass
+class _Pause:
+    """What an owner did not take is said again after a pause, which doubles."""
+
+    until: float = 0.0
+    seconds: float = _PAUSE_SECONDS
+
+    def lengthen(self, now: float) -> None:
+        self.until = now + self.seconds
+        self.seconds = min(self.seconds * 2, _PAUSE_SECONDS_MAX)
+
+
+@dataclass
 class _HeldRun:
     confirmed_until: float
     is_begun: bool = False
@@ -106,8 +118,8 @@ class Ledger:
         self._held: Dict[Held, _HeldRun] = {}
         self._results: Dict[Held, Tuple[Dict[str, Any], int]] = {}
         self._released: Dict[Held, None] = {}
-        self._results_from = 0.0
-        self._results_pause = _RESULT_PAUSE
+        self._results_pause = _Pause()
+        self._released_pause = _Pause()
         self.is_draining = False
 
     # What it says.
@@ -140,7 +152,7 @@ class Ledger:
             del self._sent[next(iter(self._sent))]
         done: List[Dict[str, Any]] = []
         running = [_name(held) for held in self._held]
-        left = _DONE_BYTES_MAX if now >= self._results_from else 0
+        left = _DONE_BYTES_MAX if now >= self._results_pause.until else 0
         for held, (result, size) in self._results.items():
             left -= size
             # What finds no place now is named, and reported later.
@@ -203,14 +215,16 @@ class Ledger:
             self._released.pop(held, None)
             if self._results.pop(held, None) is not None and not ack["counted"]:
                 news.uncounted.append(held)
-        if not request.done:
-            return
         if any(held in self._results for held in request.done):
             # Their owner could not be asked.
-            self._results_from = now + self._results_pause
-            self._results_pause = min(self._results_pause * 2, _RESULT_PAUSE_MAX)
-        else:
-            self._results_from, self._results_pause = 0.0, _RESULT_PAUSE
+            self._results_pause.lengthen(now)
+        elif request.done:
+            self._results_pause = _Pause()
+        # They are named by each request: only those that come for their sake lengthen it.
+        if not self._released:
+            self._released_pause = _Pause()
+        elif now >= self._released_pause.until and not self._released.keys().isdisjoint(_helds(request.body["released"])):
+            self._released_pause.lengthen(now)
 
     def _take_runs(self, runs: Sequence[Mapping[str, Any]], until: float, news: News) -> None:
         tokens = dict(self._held.keys()) if runs else {}
@@ -286,12 +300,15 @@ class Ledger:
 
     def has_news(self, now: float) -> bool:
         """Whether there is something to report now."""
-        return bool(self._released) or bool(self._results) and now >= self._results_from
+        report_at = self.report_at
+        return report_at is not None and now >= report_at
 
     @property
     def report_at(self) -> Optional[float]:
-        """When results that their owner did not take are to be sent again."""
-        return self._results_from if self._results else None
+        """When there is something to report: at once, or when what its owner did not take is to be said again."""
+        results = [self._results_pause.until] if self._results else []
+        released = [self._released_pause.until] if self._released else []
+        return min(results + released, default=None)
 
 
 def _name(held: Held) -> Dict[str, Any]:
