@@ -141,6 +141,16 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(body["done"]) + len(body["running"]), 1_000)
         self.assertLess(len(json.dumps(body)), 256 * 1024)
 
+    def test_results_that_their_owner_did_not_take_hold_up_no_others(self):
+        runs = [given(f"run_{number}") for number in range(100)]
+        self.claim(0, runs=runs)
+        for run in runs:
+            self.ledger.finish((run["id"], 1), {"result": "failed", "error": "x" * 1_000})
+        first = self.ledger.claim(0, 10, 5_000)
+        self.ledger.answered(first, answer(as_of=first.number), 0)
+        second = self.ledger.claim(10, 10, 5_000)
+        self.assertEqual(second.done[0], (f"run_{len(first.done)}", 1))
+
     def test_a_run_that_is_lost_is_forgotten_with_its_result(self):
         self.claim(0, runs=[given("a"), given("b")])
         self.ledger.finish(("a", 1), {"result": "succeeded"})

@@ -196,6 +196,12 @@ export class Ledger {
     const lost = answer.lost.filter((one) => this.#find(one) !== undefined);
     const ended = lost.filter((one) => this.#find(one)?.state === "executing");
     for (const one of lost) this.#held.delete(one.id);
+    // Their owner could not be asked: what is to be told to others goes first now.
+    for (const held of said.told) {
+      if (this.#find(held.run) !== held) continue;
+      this.#held.delete(held.run.id);
+      this.#held.set(held.run.id, held);
+    }
     const cancel = this.#cancel(answer.cancel);
     this.#confirm(said, answer);
     // Runs come only with claims; those of one that is settled already were never ours.

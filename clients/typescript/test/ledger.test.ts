@@ -149,6 +149,20 @@ test("results_that_are_too_much_for_one_request_are_named_as_running_and_told_la
   assert.ok(book.hasNews(1));
 });
 
+test("results_that_their_owner_did_not_take_hold_up_no_others", () => {
+  const book = ledger(100);
+  const said = book.claim(0);
+  const runs = Array.from({ length: 100 }, (_, at) => given(`r${at}`));
+  book.take(said, answer(said, { runs }), 0);
+  for (const run of book.begin(0)) {
+    book.report({ id: run.id, token: 1, result: "failed", error: "x".repeat(1000) });
+    book.end(run.id);
+  }
+  const first = book.beat(1);
+  book.take(first, answer(first), 1);
+  assert.equal(ids(book.beat(2).body.done)[0], `r${first.told.length}`);
+});
+
 test("a_lost_run_is_ended_and_its_result_forgotten", () => {
   const book = begun(given("a"), given("b"));
   book.report({ id: "b", token: 1, result: "succeeded" });

@@ -215,8 +215,11 @@ class Ledger:
             self._released.pop(held, None)
             if self._results.pop(held, None) is not None and not ack["counted"]:
                 news.uncounted.append(held)
-        if any(held in self._results for held in request.done):
-            # Their owner could not be asked.
+        left = [held for held in request.done if held in self._results]
+        if left:
+            # Their owner could not be asked: those of others go first now.
+            for held in left:
+                self._results[held] = self._results.pop(held)
             self._results_pause.lengthen(now)
         elif request.done:
             self._results_pause = _Pause()
