@@ -62,6 +62,8 @@ export class Servers {
   /** Sends a request once, and gives what the answer says; nothing, if it has no body. */
   async ask<T>(ask: Ask): Promise<T> {
     const url = this.url;
+    // What JSON cannot say is the caller's error, and no server's.
+    const body = ask.body === undefined ? {} : { body: JSON.stringify(ask.body) };
     const ender = new AbortController();
     const end = (): void => ender.abort(ask.signal?.reason);
     const timer = after(ask.timeoutMs, () => ender.abort(new Error(`no answer within ${ask.timeoutMs} ms`)));
@@ -71,7 +73,7 @@ export class Servers {
       const response = await fetch(url + ask.path, {
         method: ask.method,
         headers: { ...this.#headers, ...contentType(ask.body), ...ask.headers },
-        ...(ask.body === undefined ? {} : { body: JSON.stringify(ask.body) }),
+        ...body,
         redirect: "error",
         signal: ender.signal,
       });

@@ -107,6 +107,14 @@ test("nobody_there_is_unreachable_and_nothing_was_done", async () => {
   assert.throws(() => new Client({ servers: [] }), TypeError);
 });
 
+test("a_payload_that_json_cannot_say_is_refused_at_once", async () => {
+  const cycle: unknown[] = [];
+  cycle.push(cycle);
+  for (const payload of [{ n: 5n }, cycle]) {
+    await assert.rejects(client.submit({ queue: "mail", handler: "h", payload }), TypeError);
+  }
+});
+
 test("another_server_is_asked_if_one_is_gone", async () => {
   const gone = `http://127.0.0.1:${await freePort()}`;
   const several = new Client({ servers: [gone, server.url] });
