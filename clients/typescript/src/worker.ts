@@ -374,8 +374,8 @@ export class Worker {
     if (isRefused && !this.#hasBeenHeard) return this.#finish(error);
     this.#failures += 1;
     const wished = error instanceof Unavailable || error instanceof LimitReached ? (error.retryAfter ?? 0) : 0;
-    // A server, or what is before it, may wish for an hour: the pause is one of beats as well.
-    const wish = Math.min(wished, this.#ledger.beatMs / 2);
+    // A server, or what is before it, may wish for an hour. Half a lease for who has no runs; others have to be heard.
+    const wish = Math.min(wished, this.#ledger.beatMs * (this.#ledger.isEmpty ? 2.5 : 0.5));
     const round = Math.ceil(this.#failures / this.#servers.count);
     const isRound = this.#failures % this.#servers.count === 0;
     const most = Math.min(PAUSE_MS_MAX, this.#ledger.beatMs);
