@@ -318,7 +318,7 @@ pub enum WorkerState {
     Draining,
     /// It has neither runs nor a claim that waits.
     Idle,
-    /// It has runs, and was not heard of for longer than two beats.
+    /// It was not heard of for longer than two beats: it has ended, or cannot be heard.
     Silent,
 }
 

@@ -118,12 +118,12 @@ pub enum Heard {
 /// What a worker does, as far as a shard knows. Of a worker that several shards know the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkerActivity {
+    /// It was not heard of for two beats, and no claim of it waits: it has ended, or cannot be heard.
+    Silent,
     /// It has no runs, and no claim of it waits.
     Idle,
     /// A claim of it waits for runs.
     Waiting,
-    /// It has runs, and was not heard of for two beats.
-    Silent,
     /// It has runs.
     Busy,
     /// It takes no more runs.
@@ -159,10 +159,10 @@ impl WorkerView {
     /// What it does.
     pub fn activity(&self) -> WorkerActivity {
         match self.running {
+            _ if self.is_silent && !self.is_waiting => WorkerActivity::Silent,
             _ if self.is_draining => WorkerActivity::Draining,
             0 if self.is_waiting => WorkerActivity::Waiting,
             0 => WorkerActivity::Idle,
-            _ if self.is_silent => WorkerActivity::Silent,
             _ => WorkerActivity::Busy,
         }
     }

@@ -50,7 +50,7 @@ pub(super) async fn list(
     let book = handle.access().book();
     for worker in workers.values_mut() {
         if book.drain(caller.project, &worker.name, worker.incarnation).is_some() {
-            worker.state = WorkerState::Draining;
+            drains(worker);
         }
     }
     Ok(Json(ListPage { items: workers.into_values().collect(), next: None }))
@@ -162,7 +162,7 @@ async fn find(
         .drain(project, name, incarnation)
         .map(|wish| WorkerDrain { since: timestamp(wish.since), author: wish.author.clone() });
     if worker.drain.is_some() {
-        worker.worker.state = WorkerState::Draining;
+        drains(&mut worker.worker);
     }
     worker.runs.sort_by(|one, other| (one.since, &one.id).cmp(&(other.since, &other.id)));
     worker.runs.truncate(WORKER_RUNS_SHOWN_MAX);
@@ -232,7 +232,7 @@ fn unheard(name: &str) -> WorkerDetails {
     let worker = Worker {
         name: name.to_owned(),
         incarnation: 0,
-        state: WorkerState::Idle,
+        state: WorkerState::Silent,
         heard: None,
         queues: Vec::new(),
         running: 0,
@@ -280,6 +280,13 @@ fn join(known: Option<WorkerDetails>, more: Option<WorkerDetails>) -> Option<Wor
     Some(known)
 }
 
+/// Somebody wants it to drain. One that cannot be heard may have done so.
+fn drains(worker: &mut Worker) {
+    if worker.state != WorkerState::Silent {
+        worker.state = WorkerState::Draining;
+    }
+}
+
 fn merge(mut known: Worker, more: Worker) -> Worker {
     known.running += more.running;
     known.queues.extend(more.queues);
@@ -288,9 +295,9 @@ fn merge(mut known: Worker, more: Worker) -> Worker {
     known.state = match (known.state, more.state) {
         (WorkerState::Draining, _) | (_, WorkerState::Draining) => WorkerState::Draining,
         (WorkerState::Busy, _) | (_, WorkerState::Busy) => WorkerState::Busy,
-        (WorkerState::Silent, _) | (_, WorkerState::Silent) => WorkerState::Silent,
         (WorkerState::Waiting, _) | (_, WorkerState::Waiting) => WorkerState::Waiting,
-        (WorkerState::Idle, WorkerState::Idle) => WorkerState::Idle,
+        (WorkerState::Idle, _) | (_, WorkerState::Idle) => WorkerState::Idle,
+        (WorkerState::Silent, WorkerState::Silent) => WorkerState::Silent,
     };
     // Owners of runs alone are told no labels.
     let is_later = more.incarnation > known.incarnation;

@@ -149,3 +149,18 @@ fn what_was_claimed_under_another_log_may_have_begun_and_what_is_in_this_one_did
         assert_ne!(record.state, GivenState::Running);
     }
 }
+
+#[test]
+fn a_worker_that_is_not_heard_of_for_two_beats_is_silent_whether_it_had_runs_or_took_no_more() {
+    for (free, at_first) in [(1, WorkerActivity::Idle), (0, WorkerActivity::Draining)] {
+        let mut runs = UnfinishedRuns::default();
+        let mut workers = Workers::new(&runs, NOW);
+        let mut decided = Decided::with_room(usize::MAX);
+        workers.hear(&claim(1, 0, free), Ticket(1), &mut runs, &mut decided, NOW);
+        let two_beats = two_beats(1_000);
+        for (later, expected) in [(two_beats, at_first), (two_beats + 1, WorkerActivity::Silent)] {
+            let now = Now { steady: NOW.steady + later, ..NOW };
+            assert_eq!(workers.list(&runs, now)[0].activity(), expected);
+        }
+    }
+}
