@@ -31,5 +31,8 @@ pub(crate) const LAUNCH_OVERDUE: Duration = Duration::from_secs(1);
 /// Rounds in which a weak kill stops what still runs before it kills all of it anyway.
 pub(crate) const STOP_ROUNDS_MAX: u32 = 32;
 
+/// How long a weak kill waits for a death before it looks for descendants again.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Parents that are followed to find whether a process is of a tree.
 pub(crate) const ANCESTORS_MAX: u32 = 4096;

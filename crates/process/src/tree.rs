@@ -16,15 +16,17 @@ mod walk;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use nix::sys::signal::{Signal as NixSignal, kill};
+use nix::sys::signal::{SigSet, Signal as NixSignal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid as NixPid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait,
 };
 
 use crate::Isolation;
 use crate::cgroup::{Cgroups, Populated};
-use crate::limits::STOP_ROUNDS_MAX;
+use crate::limits::{LOOK_AGAIN, STOP_ROUNDS_MAX};
 use walk::{Descendants, State};
 
 /// Ends a tree. Made before there is one: ending allocates nothing.
@@ -34,7 +36,12 @@ enum Manner {
     /// All that this process sees, except itself.
     Everything,
     /// All that descend from this process, and first those of a cgroup and of a group, if there are any.
-    Descendants { cgroup: Option<CgroupKill>, group: Option<Pid>, descendants: Descendants },
+    Descendants {
+        cgroup: Option<CgroupKill>,
+        group: Option<Pid>,
+        descendants: Descendants,
+        deaths: SignalFd,
+    },
 }
 
 struct CgroupKill {
@@ -51,7 +58,8 @@ impl Ender {
         }
         let killable = cgroups.killable()?;
         let cgroup = killable.map(|(kill, populated)| CgroupKill { kill, populated });
-        Ok(Self(Manner::Descendants { cgroup, group: None, descendants: Descendants::of_me()? }))
+        let (group, descendants, deaths) = (None, Descendants::of_me()?, deaths()?);
+        Ok(Self(Manner::Descendants { cgroup, group, descendants, deaths }))
     }
 
     /// The group of the program: whoever has not left it is killed in one step.
@@ -72,14 +80,14 @@ impl Ender {
                     reaped(pid, status);
                 }
             }
-            Manner::Descendants { cgroup, group, descendants } => {
+            Manner::Descendants { cgroup, group, descendants, deaths } => {
                 if let Some(cgroup) = cgroup {
                     let _ = rustix::io::write(&cgroup.kill, b"1");
                 }
                 if let Some(group) = group.take() {
                     let _ = kill_process_group(group, Signal::KILL);
                 }
-                end_descendants(descendants, reaped);
+                end_descendants(descendants, deaths, reaped);
                 if let Some(cgroup) = cgroup {
                     cgroup.populated.wait_until_not(&cgroup.kill);
                 }
@@ -88,10 +96,25 @@ impl Ender {
     }
 }
 
+/// Tells of deaths of children, which every role has blocked as signals.
+pub(crate) fn deaths() -> io::Result<SignalFd> {
+    let mut deaths = SigSet::empty();
+    deaths.add(NixSignal::SIGCHLD);
+    Ok(SignalFd::with_flags(&deaths, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
 /// Every death of a child is a reason to look again, and every descendant that is killed is a child when it dies, because
-/// its parents are killed with it. So this neither spins nor sleeps.
-fn end_descendants(descendants: &Descendants, mut reaped: impl FnMut(Pid, WaitStatus)) {
+/// its parents are killed with it. So this does not spin. It waits for no death without end: a walk may have found nobody,
+/// as when the machine has no descriptor left for it.
+fn end_descendants(
+    descendants: &Descendants,
+    deaths: &SignalFd,
+    mut reaped: impl FnMut(Pid, WaitStatus),
+) {
+    let patience = Timespec::try_from(LOOK_AGAIN).expect("it is short");
     loop {
+        // Whoever dies from here on is told of below.
+        while let Ok(Some(_)) = deaths.read_signal() {}
         // Reaps those that are dead before it looks: whoever has no child has nothing to look for.
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -102,24 +125,21 @@ fn end_descendants(descendants: &Descendants, mut reaped: impl FnMut(Pid, WaitSt
             }
         }
         stop_all(descendants);
-        descendants.each(|pid, state| {
-            if state != State::Dead {
-                let _ = kill_process(pid, Signal::KILL);
-            }
+        // Whatever its state: of a zombie, threads may run.
+        descendants.each(|pid, _| {
+            let _ = kill_process(pid, Signal::KILL);
         });
-        if let Ok(Some((pid, status))) = wait(WaitOptions::empty()) {
-            reaped(pid, status);
-        }
+        let _ = poll(&mut [PollFd::new(deaths, PollFlags::IN)], Some(&patience));
     }
 }
 
-/// Until nobody runs who could fork.
+/// Until nobody is seen to run who could fork. Threads of a zombie stop with the others, and nobody sees whether they have.
 fn stop_all(descendants: &Descendants) {
     for _ in 0..STOP_ROUNDS_MAX {
         let mut running = 0;
         descendants.each(|pid, state| {
-            if state == State::Runs {
-                running += 1;
+            if state != State::Stopped {
+                running += u32::from(state == State::Runs);
                 let _ = kill_process(pid, Signal::STOP);
             }
         });

@@ -17,8 +17,8 @@ use std::process::{Child, Command, exit};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::signal::{SigSet, Signal as NixSignal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::SignalFd;
 use nix::sys::time::TimeVal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -41,7 +41,7 @@ use crate::error::{Fault, Step};
 use crate::message::{DESCRIPTORS_MAX, Order, Received, Report, START_DESCRIPTORS};
 use crate::outcome::{Cause, End, Usage};
 use crate::program::{PROGRESS_VARIABLE, Program};
-use crate::tree::Ender;
+use crate::tree::{self, Ender};
 use crate::{Isolation, clock};
 
 /// Does not return.
@@ -166,10 +166,7 @@ impl<'a> Watch<'a> {
         cgroups: &Cgroups,
     ) -> Result<Self, (Fault, std::io::Error)> {
         let failed = |why: Errno| (Fault::Program, why.into());
-        let mut deaths = SigSet::empty();
-        deaths.add(NixSignal::SIGCHLD);
-        let deaths = SignalFd::with_flags(&deaths, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-            .map_err(|why| (Fault::Program, why.into()))?;
+        let deaths = tree::deaths().map_err(|why| (Fault::Program, why))?;
         let timer =
             timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC).map_err(failed)?;
         cgroups.enter().map_err(|why| (Fault::Program, why))?;

@@ -25,8 +25,8 @@ pub(super) enum State {
     Runs,
     /// It was stopped.
     Stopped,
-    /// It is dead, and not reaped.
-    Dead,
+    /// It is dead and not reaped, or only its main thread is, while others run: the kernel shows both alike.
+    Zombie,
 }
 
 /// Those that descend from this process.
@@ -106,7 +106,7 @@ fn parse(line: &[u8]) -> Option<Stat> {
     let mut fields = line[name_end + 1..].split(|byte| *byte == b' ').skip(1);
     let state = match fields.next()?.first()? {
         b'T' | b't' => State::Stopped,
-        b'Z' | b'X' | b'x' => State::Dead,
+        b'Z' | b'X' | b'x' => State::Zombie,
         _ => State::Runs,
     };
     let parent = i32::try_from(number(fields.next()?)?).ok()?;

@@ -81,6 +81,40 @@ async fn a_second_stop_only_brings_the_kill_forward() {
     }
 }
 
+/// It leaves its group, and ends its main thread while another one runs: the kernel shows a zombie.
+const HEADLESS: &str = r#"
+import ctypes, fcntl, os, threading, time
+os.setsid()
+lock = open(os.environ["LOCK"], "r")
+fcntl.flock(lock, fcntl.LOCK_EX)
+def go_on():
+    while open("/proc/self/stat").read().rsplit(") ", 1)[1][0] != "Z":
+        time.sleep(0.001)
+    print("headless", flush=True)
+    time.sleep(1000)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).pthread_exit(None)
+"#;
+
+#[tokio::test]
+async fn threads_without_their_main_thread_end_with_their_tree() {
+    for isolation in isolations() {
+        let lock = tempfile::NamedTempFile::new().unwrap();
+        let program = sh("python3 -c \"$HEADLESS\" & wait")
+            .variable("PATH", std::env::var_os("PATH").unwrap())
+            .variable("HEADLESS", HEADLESS)
+            .variable("LOCK", lock.path());
+        let Started { mut tree, mut stdout, .. } = start(isolation, &program).await;
+        assert_eq!(stdout.read(&mut [0; 100]).await.unwrap(), 9, "{isolation}");
+        tree.kill();
+        let outcome = tokio::time::timeout(rig::PATIENCE, tree.ended()).await;
+        let outcome = outcome.expect("it ends in time").unwrap();
+        assert_eq!((outcome.end, outcome.cause), (End::Signaled(9), Cause::Killed), "{isolation}");
+        let is_free = lock.as_file().try_lock().is_ok();
+        assert!(is_free, "{isolation}: a thread has the lock still");
+    }
+}
+
 #[tokio::test]
 async fn what_a_program_leaves_behind_ends_with_it() {
     for isolation in isolations() {
