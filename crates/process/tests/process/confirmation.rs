@@ -1,34 +1,69 @@
 //! Trees that end at an instant unless they are confirmed, whatever their supervisor does.
+//!
+//! How soon an instant may be depends on the machine: on a busy one it may be over before the program has begun, or before
+//! the test has done what it had to do before. Then it is tried again with twice the time.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use process::{Cause, End, Started};
+use process::{Cause, End, Isolation, Started};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state};
 
-const DEAF: &str = "trap '' TERM INT HUP; (setsid sleep 1000 &); while :; do sleep 1000; done";
+/// Says so to whoever listens.
+const DEAF: &str =
+    "trap '' TERM INT HUP; (setsid sleep 1000 &); echo deaf; while :; do sleep 1000; done";
 
-/// Long enough for a start, also on a busy machine.
-const SOON: Duration = Duration::from_millis(1_500);
+/// Long enough for a start.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Long enough for anything.
+const SOON_MAX: Duration = Duration::from_secs(64);
 
 fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap()
 }
 
+/// Tries each isolation, with more time again and again as long as an instant came too soon.
+async fn each_isolation(attempt: impl AsyncFn(Isolation, Duration) -> ControlFlow<()>) {
+    for isolation in isolations() {
+        let mut soon = SOON;
+        while attempt(isolation, soon).await.is_continue() {
+            soon *= 2;
+            assert!(soon <= SOON_MAX, "{isolation}: no time is enough");
+        }
+    }
+}
+
+const TOO_SOON: ControlFlow<()> = ControlFlow::Continue(());
+
+const DONE: ControlFlow<()> = ControlFlow::Break(());
+
+async fn until_after(instant: Duration) {
+    let is_over = async || (since_boot() > instant).then_some(());
+    rig::until("an instant is over", SOON_MAX, is_over).await;
+}
+
 #[tokio::test]
 async fn a_tree_that_nobody_confirms_is_killed_at_its_instant() {
-    for isolation in isolations() {
+    each_isolation(async |isolation, soon| {
         let mark = Mark::new();
-        let until = since_boot() + SOON;
-        let Started { mut tree, .. } = start(isolation, &mark.on(sh(DEAF)).until(until)).await;
+        let until = since_boot() + soon;
+        let program = mark.on(sh(DEAF)).until(until);
+        let Started { mut tree, stdout: _stdout, .. } = start(isolation, &program).await;
         let outcome = tree.ended().await.unwrap();
         mark.is_gone();
+        if outcome.end == End::Unseen {
+            return TOO_SOON;
+        }
         assert!(since_boot() >= until, "{isolation}");
         let expected = (End::Signaled(9), Cause::Unconfirmed);
         assert_eq!((outcome.end, outcome.cause), expected, "{isolation}");
-    }
+        DONE
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -38,7 +73,7 @@ async fn a_program_whose_instant_is_over_is_not_begun() {
         let file = dir.path().join("begun");
         let script = format!("touch {}", file.display());
         let Started { mut tree, .. } = start(isolation, &sh(&script).until(since_boot())).await;
-        tree.confirm(since_boot() + SOON);
+        tree.confirm(since_boot() + SOON_MAX);
         let outcome = tree.ended().await.unwrap();
         let expected = (End::Unseen, Cause::Unconfirmed);
         assert_eq!((outcome.end, outcome.cause), expected, "{isolation}");
@@ -48,42 +83,64 @@ async fn a_program_whose_instant_is_over_is_not_begun() {
 
 #[tokio::test]
 async fn a_tree_that_is_confirmed_goes_on_and_an_earlier_instant_takes_nothing_back() {
-    for isolation in isolations() {
-        let begun = since_boot();
-        let short = begun + Duration::from_secs(1);
-        let program = sh("sleep 1.5; exit 3").until(short);
+    each_isolation(async |isolation, soon| {
+        let dir = tempfile::tempdir().unwrap();
+        let short = since_boot() + soon;
+        let program = sh("while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 3")
+            .variable("DIR", dir.path())
+            .until(short);
         let Started { mut tree, .. } = start(isolation, &program).await;
-        tree.confirm(begun + Duration::from_secs(1000));
+        tree.confirm(short + Duration::from_secs(1000));
         tree.confirm(short);
+        if since_boot() >= short {
+            return TOO_SOON;
+        }
+        until_after(short).await;
+        std::fs::write(dir.path().join("go"), "").unwrap();
         let outcome = tree.ended().await.unwrap();
         assert_eq!((outcome.end, outcome.cause), (End::Exited(3), Cause::Itself), "{isolation}");
-        assert!(since_boot() > short, "{isolation}");
-    }
+        DONE
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_stop_does_not_keep_a_tree_beyond_its_instant() {
-    for isolation in isolations() {
+    each_isolation(async |isolation, soon| {
         let mark = Mark::new();
-        let until = since_boot() + SOON;
-        let Started { mut tree, .. } = start(isolation, &mark.on(sh(DEAF)).until(until)).await;
-        mark.grown_to(2).await;
+        let program = mark.on(sh(DEAF)).until(since_boot() + soon);
+        let Started { mut tree, mut stdout, .. } = start(isolation, &program).await;
+        if stdout.read(&mut [0; 100]).await.unwrap() == 0 {
+            return TOO_SOON;
+        }
         tree.stop(Duration::from_secs(1000));
         let outcome = tree.ended().await.unwrap();
         mark.is_gone();
         assert_eq!(outcome.cause, Cause::Unconfirmed, "{isolation}");
-    }
+        DONE
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_tree_ends_at_its_instant_while_its_supervisor_is_stopped() {
-    for isolation in isolations() {
-        let words = ["env", "TEST_UNTIL_MS=1500"];
+    each_isolation(async |isolation, soon| {
+        let soon = format!("TEST_UNTIL_MS={}", soon.as_millis());
+        let words = ["env", &soon];
         let mut supervisor = Supervisor::start_through(&words, As::Me, isolation.word(), DEAF);
         supervisor.started().await;
-        supervisor.mark.grown_to(2).await;
+        if supervisor.line().await != "deaf" {
+            return TOO_SOON;
+        }
         let id = supervisor.id();
         signal(id, Signal::STOP);
+        rig::until("it is stopped", rig::PATIENCE, async || {
+            matches!(state(id), Some('T' | 'Z')).then_some(())
+        })
+        .await;
+        if supervisor.mark.members().is_empty() {
+            return TOO_SOON;
+        }
         rig::until("the tree ends", rig::PATIENCE, async || {
             supervisor.mark.members().is_empty().then_some(())
         })
@@ -91,5 +148,7 @@ async fn a_tree_ends_at_its_instant_while_its_supervisor_is_stopped() {
         assert_eq!(state(id), Some('T'), "{isolation}: it took no part in that");
         signal(id, Signal::CONT);
         assert_eq!(supervisor.line().await, "ended Signaled(9) Unconfirmed", "{isolation}");
-    }
+        DONE
+    })
+    .await;
 }
