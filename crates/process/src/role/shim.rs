@@ -233,7 +233,12 @@ impl<'a> Watch<'a> {
         if !due {
             return Next::Watch;
         }
-        // An order that came at the same moment may have moved the instant.
+        // Orders that came by now may have moved the instant: all of them, since an earlier one takes nothing back.
+        while self.is_ordered() {
+            if self.obey() == Next::End {
+                return Next::End;
+            }
+        }
         let now = clock::since_boot();
         let is_over = |at: Option<Duration>| at.is_some_and(|at| at <= now);
         if is_over(self.until) {
@@ -245,6 +250,13 @@ impl<'a> Watch<'a> {
             return Next::Watch;
         }
         Next::End
+    }
+
+    /// Whether an order is there, or nobody to give one.
+    fn is_ordered(&self) -> bool {
+        let mut asked = [PollFd::from_borrowed_fd(self.control, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut asked, Some(&now)), Ok(1..))
     }
 
     fn obey(&mut self) -> Next {

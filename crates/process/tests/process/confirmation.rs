@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use process::{Cause, End, Isolation, Started};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state};
@@ -99,6 +99,36 @@ async fn a_tree_that_is_confirmed_goes_on_and_an_earlier_instant_takes_nothing_b
         std::fs::write(dir.path().join("go"), "").unwrap();
         let outcome = tree.ended().await.unwrap();
         assert_eq!((outcome.end, outcome.cause), (End::Exited(3), Cause::Itself), "{isolation}");
+        DONE
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_late_shim_hears_all_that_was_confirmed_before_it_judges() {
+    each_isolation(async |isolation, soon| {
+        let until = since_boot() + soon;
+        let program = sh(DEAF).until(until);
+        let Started { mut tree, stdout: _stdout, .. } = start(isolation, &program).await;
+        let shim = i32::try_from(tree.guards().shim.unwrap()).unwrap();
+        let shim = Pid::from_raw(shim).unwrap();
+        // If its time was over sooner, it is not there.
+        let _ = kill_process(shim, Signal::STOP);
+        rig::until("the shim is stopped", rig::PATIENCE, async || {
+            matches!(state(shim), None | Some('T' | 'Z')).then_some(())
+        })
+        .await;
+        if since_boot() >= until {
+            return TOO_SOON;
+        }
+        // Both are over when it goes on, and the last is not.
+        tree.confirm(until);
+        tree.confirm(until + Duration::from_nanos(1));
+        tree.confirm(until + Duration::from_secs(1000));
+        until_after(until + Duration::from_nanos(1)).await;
+        tree.kill();
+        signal(shim, Signal::CONT);
+        assert_eq!(tree.ended().await.unwrap().cause, Cause::Killed, "{isolation}");
         DONE
     })
     .await;
