@@ -1,8 +1,11 @@
 //! As PID 1 of a container.
 
-use rustix::process::Signal;
+use std::process::Stdio;
 
-use crate::stage::{As, Supervisor, pids, signal};
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+use crate::stage::{As, SUPERVISOR, Supervisor, pids, signal, state};
 
 /// What makes a container of a command, as far as ids go.
 const CONTAINER: [&str; 4] = ["unshare", "--pid", "--fork", "--mount-proc"];
@@ -74,6 +77,39 @@ async fn it_reaps_what_nobody_else_does() {
     signal(pid(shim), Signal::KILL);
     assert_eq!(supervisor.line().await, "ended Unseen ShimKilled");
     assert_eq!(supervisor.ended().await, Some(0));
+}
+
+/// A terminal tells the whole group of what is typed, and init and its child are in one.
+#[tokio::test]
+async fn an_interrupt_that_is_typed_counts_once() {
+    if !rig::is_root() {
+        return;
+    }
+    let words = [&["exec"], &CONTAINER[..], &[SUPERVISOR, "interrupts"]].concat().join(" ");
+    let mut command = tokio::process::Command::new("script");
+    command.args(["--quiet", "--flush", "--return", "--command", &words, "/dev/null"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut terminal = command.spawn().unwrap();
+    let (mut keys, screen) = (terminal.stdin.take().unwrap(), terminal.stdout.take().unwrap());
+    let mut screen = BufReader::new(screen).lines();
+    let mut next = async || {
+        let line = tokio::time::timeout(rig::PATIENCE, screen.next_line()).await;
+        line.expect("it says something in time").unwrap()
+    };
+    assert_eq!(next().await.as_deref(), Some("hears"));
+    let unshare = children(i32::try_from(terminal.id().unwrap()).unwrap())[0];
+    let init = rustix::process::Pid::from_raw(children(unshare)[0]).unwrap();
+    // So that it is late: two interrupts at one moment are one.
+    signal(init, Signal::STOP);
+    rig::until("it is stopped", rig::PATIENCE, async || (state(init) == Some('T')).then_some(()))
+        .await;
+    keys.write_all(b"\x03").await.unwrap();
+    // What is typed may be shown before it.
+    assert!(next().await.unwrap().ends_with("interrupted"));
+    signal(init, Signal::TERM);
+    signal(init, Signal::CONT);
+    assert_eq!(next().await, None);
+    assert!(terminal.wait().await.unwrap().success());
 }
 
 fn children(of: i32) -> Vec<i32> {

@@ -9,7 +9,7 @@
 //! ended END CAUSE                   then it ends with 0
 //! ```
 //!
-//! `process-supervisor bomb` starts itself again and again, each in a session of its own, and so does each of these.
+//! `process-supervisor interrupts` says `interrupted` as often as it is, until SIGTERM. `process-supervisor bomb` starts itself again and again, each in a session of its own, and so does each of these.
 //!
 //! ISOLATION is `auto` or one of our words, and may have `+limit` behind it: five processes. The variable `TEST_LOCK` names a
 //! file that is locked, and whose lock its tree holds; `TEST_UNTIL_MS`, after how long the tree ends unless it is confirmed,
@@ -21,15 +21,30 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
 use process::{Isolation, Launcher, Limits, Output, Program, Started, Wanted, run_role_if_asked};
 
 fn main() -> ExitCode {
     run_role_if_asked();
-    if std::env::args().nth(1).as_deref() == Some("bomb") {
-        explode();
+    match std::env::args().nth(1).as_deref() {
+        Some("bomb") => explode(),
+        Some("interrupts") => return tell_interrupts(),
+        _ => {}
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(supervise())
+}
+
+fn tell_interrupts() -> ExitCode {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().expect("signals can be blocked");
+    say("hears");
+    while signals.wait().expect("there are signals to wait for") == Signal::SIGINT {
+        say("interrupted");
+    }
+    ExitCode::SUCCESS
 }
 
 fn explode() -> ! {
