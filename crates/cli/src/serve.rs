@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::access::book::BookError;
 use server::api::ApiSecurity;
 use server::handle::NodeHandle;
@@ -223,11 +222,9 @@ impl Stops {
     }
 }
 
-/// Takes as many open files as this process may have: each webhook under way is one.
+/// Takes as many open files as this process may have: each webhook under way is one. Programs of a worker do not get them.
 pub(crate) fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    if let Err(why) = raised {
+    if let Err(why) = process::raise_file_limit() {
         tracing::warn!(%why, "cannot raise the limit of open files");
     }
 }

@@ -23,7 +23,7 @@ use crate::limits::{LAUNCH_OVERDUE, START_MAX};
 use crate::message::{Order, Report, TreeName};
 use crate::role::{LAUNCH, OWN_BINARY};
 use crate::supervised::{Control, Shim, Tree};
-use crate::{Isolation, Output, Program, Wanted};
+use crate::{Isolation, Output, Program, Wanted, file_limit};
 
 /// Starts programs, and remembers which isolation is permitted.
 #[derive(Debug)]
@@ -185,7 +185,8 @@ impl Attempt {
     ) -> Result<Result<Self, Refusal>, StartError> {
         let (control, theirs) = control_pair().map_err(busy)?;
         let mut launch = spawn_launch(binary, theirs).map_err(busy)?;
-        let order = Order::Prepare { isolation, limits: program.limits, name: next_name() };
+        let (name, files) = (next_name(), file_limit::of_programs());
+        let order = Order::Prepare { isolation, limits: program.limits, name, files };
         let with: Vec<_> = lock.into_iter().map(AsFd::as_fd).collect();
         order.send(&control.0, &with).map_err(|_| StartError::Interrupted)?;
         let Some(mut report) = control.receive().await.map_err(busy)? else {

@@ -38,6 +38,7 @@
 mod cgroup;
 mod clock;
 mod error;
+mod file_limit;
 mod isolation;
 mod launcher;
 pub mod limits;
@@ -50,6 +51,7 @@ mod supervised;
 mod tree;
 
 pub use error::{Fault, Lost, ProgramError, Refusal, StartError, Step};
+pub use file_limit::raise_file_limit;
 pub use isolation::{Isolation, Wanted};
 pub use launcher::{Counts, Launcher, Started};
 pub use outcome::{Cause, End, Outcome, Usage};

@@ -36,8 +36,9 @@ type Words = [u64; WORDS];
 /// What the supervisor wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// To launch, with the lock that it is to hold, if there is one: make room for a tree like this.
-    Prepare { isolation: Isolation, limits: Limits, name: TreeName },
+    /// To launch, with the lock that it is to hold, if there is one: make room for a tree like this, whose processes may have
+    /// so many files open.
+    Prepare { isolation: Isolation, limits: Limits, name: TreeName, files: Option<u64> },
     /// To the shim, with [`START_DESCRIPTORS`] descriptors and the lock, if there is one: start the program.
     Start { until: Option<Duration> },
     /// Let it go on until then.
@@ -95,14 +96,14 @@ impl Order {
 
     fn words(&self) -> Words {
         match *self {
-            Self::Prepare { isolation, limits, name } => [
+            Self::Prepare { isolation, limits, name, files } => [
                 1,
                 index(&Isolation::LADDER, isolation),
                 limits.memory_bytes_max.unwrap_or(0),
                 limits.processes_max.unwrap_or(0),
                 name.supervisor.into(),
                 name.number,
-                0,
+                files.unwrap_or(0),
                 0,
             ],
             Self::Start { until } => [2, until.map_or(0, nanos), 0, 0, 0, 0, 0, 0],
@@ -115,10 +116,11 @@ impl Order {
     fn read(words: Words) -> Option<Self> {
         let some = |number| (number != 0).then_some(number);
         Some(match words {
-            [1, isolation, memory, processes, supervisor, number, ..] => Self::Prepare {
+            [1, isolation, memory, processes, supervisor, number, files, ..] => Self::Prepare {
                 isolation: at(&Isolation::LADDER, isolation)?,
                 limits: Limits { memory_bytes_max: some(memory), processes_max: some(processes) },
                 name: TreeName { supervisor: supervisor.try_into().ok()?, number },
+                files: some(files),
             },
             [2, until, ..] => Self::Start { until: some(until).map(Duration::from_nanos) },
             [3, grace, ..] => Self::Stop { grace: Duration::from_nanos(grace) },
@@ -285,7 +287,7 @@ mod tests {
         let limits = Limits { memory_bytes_max: Some(1 << 40), processes_max: None };
         let name = TreeName { supervisor: 7, number: u64::MAX };
         for isolation in Isolation::LADDER {
-            let order = Order::Prepare { isolation, limits, name };
+            let order = Order::Prepare { isolation, limits, name, files: Some(1024) };
             assert_eq!(Order::read(order.words()), Some(order));
         }
         let until = Duration::from_millis(7);

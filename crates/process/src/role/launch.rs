@@ -19,11 +19,11 @@ use rustix::thread::{
 };
 
 use super::{OWN_BINARY, SHIM, block, refuse, take_control};
-use crate::Isolation;
 use crate::cgroup::Cgroups;
 use crate::error::Step;
 use crate::message::Order;
 use crate::tree::Ender;
+use crate::{Isolation, file_limit};
 
 /// Does not return. Ends with 0 if it has seen that nothing is left.
 pub(super) fn run() -> ! {
@@ -35,10 +35,14 @@ pub(super) fn run() -> ! {
     let Ok(Some(mut order)) = Order::receive(&control) else { exit(0) };
     // Until the end of this process, which is the end of the tree; the shim gets it with its program.
     let lock = order.descriptors[0].take();
-    let Order::Prepare { isolation, limits, name } = order.message else {
+    let Order::Prepare { isolation, limits, name, files } = order.message else {
         unreachable!("what launch hears first is what to prepare")
     };
 
+    if files.is_some() {
+        // Lowering it is always permitted.
+        let _ = file_limit::set(files);
+    }
     let cgroups = Cgroups::make(isolation, limits, name)
         .unwrap_or_else(|(step, why)| refuse(control.as_fd(), step, &why));
     let refuse = |(step, why): (Step, io::Error)| -> ! {

@@ -8,7 +8,7 @@ use process::{
     Cause, End, Fault, Isolation, PROGRESS_VARIABLE, Program, StartError, Started, User,
 };
 
-use crate::stage::{Mark, NOBODY, isolations, launcher, sh, start};
+use crate::stage::{As, Mark, NOBODY, Supervisor, isolations, launcher, sh, start};
 
 /// Runs a program to its end, and gives what it printed.
 async fn printed(isolation: Isolation, program: &Program) -> String {
@@ -89,6 +89,22 @@ async fn a_program_has_its_four_descriptors_and_no_others() {
         let listed = printed(isolation, &Program::new("/bin/ls").argument("/proc/self/fd")).await;
         // The fifth is the directory that is listed.
         assert_eq!(listed.lines().count(), 5, "{isolation}: {listed}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_may_open_as_many_files_as_its_supervisor_was_started_with() {
+    let words = ["sh", "-c", "ulimit -S -n 200 && exec \"$@\"", "sh"];
+    for isolation in isolations() {
+        let mut supervisor = Supervisor::start_through(
+            &words,
+            As::Me,
+            isolation.word(),
+            "ulimit -S -n; ulimit -H -n",
+        );
+        supervisor.started().await;
+        assert_eq!(supervisor.line().await, "200", "{isolation}");
+        assert_ne!(supervisor.line().await, "200", "{isolation}: it may raise it itself");
     }
 }
 

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Some("interrupts") => return tell_interrupts(),
         _ => {}
     }
+    process::raise_file_limit().expect("it may have what is permitted");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(supervise())
 }
