@@ -17,7 +17,7 @@
 //!
 //! ```text
 //! DIR/NAME/lock       held while a worker uses the directory; names its process
-//! DIR/NAME/programs   held by every program of the worker, and by what guards it
+//! DIR/NAME/programs   held by what guards the programs of the worker, which ends with them; never by a program
 //! DIR/NAME/log        what is written down
 //! DIR/NAME/log.tmp    a log that was being made at a stop; made again
 //! DIR/NAME/damaged-N  a log of which something could not be read; kept for a person, the last 8 of them
@@ -85,10 +85,11 @@ pub enum SpoolError {
     },
     /// Programs of a former life execute still: end them.
     #[error(
-        "after {waited:?} programs of a former life of this worker execute still: end those that have {path:?} open, which `fuser {}` names", path.display()
+        "after {waited:?} programs of a former life of this worker execute still: end those below the processes that `fuser {}` \
+         names (`pstree -p PID`), not these themselves: they guard the programs, and end with them", path.display()
     )]
     ProgramsExecute {
-        /// The file that they hold.
+        /// The file that their guards hold.
         path: PathBuf,
         /// So long was waited for them.
         waited: Duration,
@@ -172,7 +173,7 @@ impl Spool {
         Ok(Self { _lock: lock, programs: Arc::new(programs), log, incarnation, since, left })
     }
 
-    /// A lock that the trees of programs inherit, so that it is free only when all of them are empty.
+    /// A lock that the guards of programs hold, so that it is free only when all of their trees are empty.
     pub fn programs_lock(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.programs)
     }

@@ -74,7 +74,7 @@ pub(super) async fn programs(dir: &Path, patience: Duration) -> Result<OwnedFd, 
             is_told = true;
             tracing::warn!(
                 path = %path.display(),
-                "the worker waits until programs of its former life have ended: they have this file open"
+                "the worker waits until programs of its former life have ended: their guards have this file open"
             );
         }
         sleep(LOOK).await;

@@ -216,11 +216,12 @@ async fn a_second_process_of_the_same_name_is_refused_and_told_of_the_first() {
 async fn a_new_life_waits_until_the_programs_of_the_former_one_have_ended() {
     let dir = tempdir().unwrap();
     let first = open(&dir).await;
-    // What a tree of programs has inherited.
-    let inherited = first.programs_lock().try_clone().unwrap();
+    // What guards a program has it as well.
+    let held = first.programs_lock().try_clone().unwrap();
     drop(first);
     let why = Spool::open_within(dir.path(), "w", NONE).await.unwrap_err().to_string();
     assert!(why.contains("programs of a former life") && why.contains("w/programs"), "{why}");
+    assert!(why.contains("pstree -p PID") && why.contains("not these themselves"), "{why}");
     let patience = Duration::from_secs(60);
     let waits = Spool::open_within(dir.path(), "w", patience);
     let mut waits = std::pin::pin!(waits);
@@ -229,7 +230,7 @@ async fn a_new_life_waits_until_the_programs_of_the_former_one_have_ended() {
         _ = &mut waits => panic!("a program executes still"),
         () = tokio::task::yield_now() => {}
     }
-    drop(inherited);
+    drop(held);
     waits.await.unwrap();
 }
 
