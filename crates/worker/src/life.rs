@@ -163,7 +163,8 @@ pub(crate) async fn live(
     let (ends, ended) = mpsc::unbounded_channel();
     let servers = std::mem::take(&mut plan.servers);
     let of = |patience| servers.iter().map(|server| server.with_timeout(patience)).collect();
-    let link = |pause_max: Duration| Link::new(servers.len(), pause_max);
+    let beat = plan.lease / 5;
+    let link = |pause_max, wish_max| Link::new(servers.len(), pause_max, wish_max);
     let life = Arc::new(Life {
         contact: Contact::new(Arc::clone(&plan.name), Arc::clone(&sight)),
         claim_servers: of(ANSWER),
@@ -176,8 +177,8 @@ pub(crate) async fn live(
             rotation,
             live: HashMap::new(),
             after: HashMap::new(),
-            claim_link: link((plan.lease / 2).min(Duration::from_secs(5))),
-            beat_link: link((plan.lease / 5).min(Duration::from_secs(2))),
+            claim_link: link((plan.lease / 2).min(Duration::from_secs(5)), plan.lease / 2),
+            beat_link: link(beat.min(Duration::from_secs(2)), beat / 2),
             open: None,
             last_sent: Duration::ZERO,
             quick_answers: 0,

@@ -16,6 +16,15 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 /// How long it may be silent, at most.
 pub const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
+/// The longest that an attempt may take, of runs that do not say it.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// The longest that a handler may take that was told to end.
+pub const GRACE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// The longest that a worker that drains waits for its runs.
+pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
 /// What is kept of a run's output, so that it can be sent again to another server.
 pub const OUTPUT_KEPT_BYTES: usize = 64 * 1024;
 

@@ -19,14 +19,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Link {
     servers: usize,
     pause_max: Duration,
+    wish_max: Duration,
     place: usize,
     fails: usize,
     not_before: Duration,
 }
 
 impl Link {
-    pub(crate) fn new(servers: usize, pause_max: Duration) -> Self {
-        Self { servers, pause_max, place: 0, fails: 0, not_before: Duration::ZERO }
+    /// Its own pauses are at most `pause_max`. What a server wishes beside them is granted up to `wish_max`: a proxy's page that says
+    /// to come again in an hour must not silence a worker.
+    pub(crate) fn new(servers: usize, pause_max: Duration, wish_max: Duration) -> Self {
+        Self { servers, pause_max, wish_max, place: 0, fails: 0, not_before: Duration::ZERO }
     }
 
     /// Who is asked next.
@@ -59,7 +62,7 @@ impl Link {
         let round = u32::try_from(self.fails / self.servers).unwrap_or(u32::MAX);
         let doubled = PAUSE.saturating_mul(1 << round.saturating_sub(1).min(16));
         let own = doubled.min(self.pause_max).mul_f64(0.5 + dice / 2.0);
-        self.not_before = now + own + wish(why);
+        self.not_before = now + own + wish(why).min(self.wish_max);
         true
     }
 }
@@ -194,7 +197,7 @@ mod tests {
 
     #[test]
     fn all_servers_are_tried_at_once_and_then_again_after_pauses_that_grow() {
-        let mut link = Link::new(3, Duration::from_secs(5));
+        let mut link = Link::new(3, Duration::from_secs(5), Duration::ZERO);
         let now = Duration::from_secs(100);
         let mut asked = Vec::new();
         for round in 0..10 {
@@ -216,12 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_says_when_is_not_asked_sooner() {
-        let mut link = Link::new(1, Duration::from_secs(5));
-        let retry_after = Some(Duration::from_secs(7));
-        let busy = ClientError::Unavailable { problem: problem(503, "x"), retry_after };
-        link.failed(&busy, Duration::ZERO, 0.0);
-        assert_eq!(link.not_before(), Duration::from_millis(7_050));
+    fn a_server_that_says_when_is_not_asked_sooner_but_within_reason() {
+        for (says, rests) in [(7, 7), (8, 8), (9, 8), (u64::MAX, 8)] {
+            let mut link = Link::new(1, Duration::from_secs(5), Duration::from_secs(8));
+            let retry_after = Some(Duration::from_secs(says));
+            let busy = ClientError::Unavailable { problem: problem(503, "x"), retry_after };
+            link.failed(&busy, Duration::from_secs(100), 0.0);
+            assert_eq!(link.not_before(), Duration::from_millis(100_050 + rests * 1_000));
+        }
     }
 
     #[test]

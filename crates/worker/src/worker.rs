@@ -10,7 +10,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::handler::{CarriedOut, Handlers, typed};
-use crate::limits::{LEASE_MAX, LEASE_MIN, QUEUES_MAX, RUNS_MAX, WEIGHT_MAX};
+use crate::limits::{
+    DRAIN_TIMEOUT_MAX, GRACE_MAX, LEASE_MAX, LEASE_MIN, QUEUES_MAX, RUNS_MAX, TIMEOUT_MAX,
+    WEIGHT_MAX,
+};
 use crate::{Context, HandlerError, Outcome, Sight, Spool, life};
 
 /// What a worker is told by its process.
@@ -162,19 +165,19 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long an attempt may take, of runs that do not say it: as long as it likes by default.
+    /// How long an attempt may take, of runs that do not say it, up to 30 days: as long as it likes by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = Some(timeout);
         self
     }
 
-    /// How long a handler that was told to end may take before it is dropped: 2 s by default.
+    /// How long a handler that was told to end may take before it is dropped, up to a day: 2 s by default.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.0.grace = grace;
         self
     }
 
-    /// How long it waits, when it drains, before it ends what is left: until it is done by default.
+    /// How long it waits, when it drains, before it ends what is left, up to 7 days: until it is done by default.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.0.drain_timeout = Some(timeout);
         self
@@ -251,6 +254,15 @@ impl WorkerBuilder {
         if !(LEASE_MIN..=LEASE_MAX).contains(&plan.lease) {
             return bad(format!("the lease is from 1s to 24h, and this is {:?}", plan.lease));
         }
+        for (what, time, max) in [
+            ("time-out", plan.timeout, TIMEOUT_MAX),
+            ("grace", Some(plan.grace), GRACE_MAX),
+            ("drain time-out", plan.drain_timeout, DRAIN_TIMEOUT_MAX),
+        ] {
+            if let Some(time) = time.filter(|time| *time > max) {
+                return bad(format!("the {what} is at most {max:?}, and this is {time:?}"));
+            }
+        }
         if plan.queues.iter().any(|(_, weight)| *weight > WEIGHT_MAX) {
             return bad(format!("the weight of a queue is from 1 to {WEIGHT_MAX}"));
         }
@@ -266,4 +278,35 @@ impl WorkerBuilder {
 fn is_name(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=100).contains(&name.len()) && name.bytes().all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn built(change: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<(), String> {
+        let server = Client::builder("http://127.0.0.1:7400").build().unwrap();
+        let builder = change(Worker::new("w", ["q"]).servers([server]));
+        builder.build().map(drop).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn times_have_limits_and_who_goes_past_one_is_told_which() {
+        let second = Duration::from_secs(1);
+        assert_eq!(built(|worker| worker.timeout(TIMEOUT_MAX)), Ok(()));
+        assert_eq!(built(|worker| worker.grace(GRACE_MAX)), Ok(()));
+        assert_eq!(built(|worker| worker.drain_timeout(DRAIN_TIMEOUT_MAX)), Ok(()));
+        for (refused, says) in [
+            (built(|worker| worker.timeout(TIMEOUT_MAX + second)), "the time-out is at most"),
+            (built(|worker| worker.timeout(Duration::MAX)), "the time-out is at most"),
+            (built(|worker| worker.grace(GRACE_MAX + second)), "the grace is at most"),
+            (
+                built(|worker| worker.drain_timeout(DRAIN_TIMEOUT_MAX + second)),
+                "the drain time-out is at most",
+            ),
+        ] {
+            let why = refused.unwrap_err();
+            assert!(why.starts_with(says), "{why}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use engine::limits::RUN_TIMEOUT_MAX;
 use process::limits::GRACE_MAX;
-use worker::limits::{LEASE_MAX, LEASE_MIN, RUNS_MAX, WEIGHT_MAX};
+use worker::limits::{DRAIN_TIMEOUT_MAX, LEASE_MAX, LEASE_MIN, RUNS_MAX, WEIGHT_MAX};
 
 use super::elect::between;
 use super::trigger::{CredentialArgs, ServerArgs, label};
@@ -313,9 +313,6 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// Less lets no program start.
 const MEMORY_MIN: u64 = 1024 * 1024;
 
-/// The longest that a worker waits for its runs when it is told to stop.
-const DRAIN_TIME_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
 fn timeout(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_secs(1), RUN_TIMEOUT_MAX)
 }
@@ -329,7 +326,7 @@ fn lease(text: &str) -> Result<Duration, String> {
 }
 
 fn drain_timeout(text: &str) -> Result<Duration, String> {
-    between(text, Duration::ZERO, DRAIN_TIME_MAX)
+    between(text, Duration::ZERO, DRAIN_TIMEOUT_MAX)
 }
 
 #[cfg(test)]
