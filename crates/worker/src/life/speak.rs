@@ -82,6 +82,10 @@ impl Life {
         let request = state.ledger.claim(now, queues, free, wait);
         let waits = !request.wait().is_zero();
         state.open = Some(if waits { OpenClaim::Waits } else { OpenClaim::ComesAtOnce });
+        if waits {
+            // From now on a beat reports what there is.
+            self.beats.notify_one();
+        }
         state.last_sent = now;
         request
     }
@@ -231,9 +235,12 @@ impl State {
         if now < self.beat_link.not_before() || self.ledger.named() == 0 {
             return false;
         }
-        // Results do not wait for a claim that waits.
-        let claim_waits = self.open == Some(OpenClaim::Waits);
-        now >= self.last_sent + every || claim_waits && self.ledger.has_news(now)
+        now >= self.last_sent + every || self.claim_waits() && self.ledger.has_news(now)
+    }
+
+    /// Results do not wait for a claim that waits: a beat reports them. Any other claim comes back soon, and the next one does.
+    fn claim_waits(&self) -> bool {
+        self.open == Some(OpenClaim::Waits)
     }
 
     fn beat_pause(&self, now: Duration, every: Duration) -> Option<Duration> {
@@ -242,7 +249,7 @@ impl State {
         }
         let not_before = self.beat_link.not_before();
         let mut at = (self.last_sent + every).max(not_before);
-        if let Some(report_at) = self.ledger.report_at().filter(|_| self.open.is_some()) {
+        if let Some(report_at) = self.ledger.report_at().filter(|_| self.claim_waits()) {
             at = at.min(report_at).max(not_before);
         }
         Some(at.saturating_sub(now).max(Duration::from_millis(1)))
@@ -267,6 +274,60 @@ impl State {
             let doublings = (self.quick_answers - QUICK_ANSWERS_MAX - 1).min(8);
             let pause = (QUICK_PAUSE * (1 << doublings)).min(QUICK_PAUSE_MAX);
             self.claim_link.rest_until(now + pause.mul_f64(0.5 + entropy::dice() / 2.0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use client::worker::{DoneRun, RunResult};
+
+    use super::*;
+    use crate::ledger::{self, Ledger};
+    use crate::link::Link;
+    use crate::rotation::Rotation;
+
+    const EVERY: Duration = Duration::from_secs(3);
+
+    /// Of a worker with one result that no server has taken, which was heard at `now`.
+    fn state(open: Option<OpenClaim>, now: Duration) -> State {
+        let done = serde_json::json!({"id": "run_1", "token": 1, "result": RunResult::Succeeded});
+        let done: DoneRun = serde_json::from_value(done).unwrap();
+        let life = ledger::Life {
+            name: "w".to_owned(),
+            queues: vec!["q".to_owned()],
+            incarnation: 1,
+            since: 1,
+            lease: EVERY * 5,
+            labels: BTreeMap::new(),
+        };
+        State {
+            ledger: Ledger::new(life, vec![done]),
+            rotation: Rotation::new(&[("q".to_owned(), 0)]),
+            live: HashMap::new(),
+            after: HashMap::new(),
+            claim_link: Link::new(1, EVERY, EVERY),
+            beat_link: Link::new(1, EVERY, EVERY),
+            open,
+            last_sent: now,
+            quick_answers: 0,
+            said_goodbye: false,
+            refused: Vec::new(),
+            is_full_told: false,
+        }
+    }
+
+    #[test]
+    fn a_beat_reports_beside_a_claim_that_waits_and_rests_beside_one_that_reports() {
+        let now = Duration::from_secs(1_000);
+        let waits = state(Some(OpenClaim::Waits), now);
+        assert!(waits.has_to_beat(now, EVERY));
+        for open in [Some(OpenClaim::ComesAtOnce), None] {
+            let state = state(open, now);
+            assert!(!state.has_to_beat(now, EVERY));
+            assert_eq!(state.beat_pause(now, EVERY), Some(EVERY));
         }
     }
 }
