@@ -28,9 +28,9 @@ const DONE_BYTES_MAX: usize = 64 * 1024;
 /// So many requests are remembered by when they were sent. More than a few are never on their way.
 const SENT_MAX: usize = 1_024;
 
-/// Results that their owner did not take are sent again after a pause, which doubles.
-const RESULT_PAUSE: Duration = Duration::from_millis(100);
-const RESULT_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// What its owner did not take is said again after a pause, which doubles.
+const REPEAT_PAUSE: Duration = Duration::from_millis(100);
+const REPEAT_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Which life of which worker.
 #[derive(Debug, Clone)]
@@ -56,13 +56,19 @@ pub(crate) struct Ledger {
     cookie: Option<String>,
     sent: BTreeMap<u64, Duration>,
     held: BTreeMap<HeldRun, Held>,
-    /// Those first that came first.
+    /// In the order in which they came, but for those that were sent and not taken: they stand last.
     results: Vec<Unreported>,
+    results_repeat: Repeat,
     released: BTreeSet<HeldRun>,
-    /// Results are not sent before this.
-    results_from: Duration,
-    results_pause: Duration,
+    released_repeat: Repeat,
     is_draining: bool,
+}
+
+/// When something is said again whose owner could not be asked.
+#[derive(Debug)]
+struct Repeat {
+    from: Duration,
+    pause: Duration,
 }
 
 #[derive(Debug)]
@@ -107,9 +113,9 @@ impl Ledger {
             sent: BTreeMap::new(),
             held: BTreeMap::new(),
             results,
+            results_repeat: Repeat::at_once(),
             released: BTreeSet::new(),
-            results_from: Duration::ZERO,
-            results_pause: RESULT_PAUSE,
+            released_repeat: Repeat::at_once(),
             is_draining: false,
         }
     }
@@ -175,7 +181,7 @@ impl Ledger {
         }
         let mut running: Vec<HeldRun> = self.held.keys().cloned().collect();
         let mut done = Vec::new();
-        let mut room = if now >= self.results_from { DONE_BYTES_MAX } else { 0 };
+        let mut room = if now >= self.results_repeat.from { DONE_BYTES_MAX } else { 0 };
         for result in &self.results {
             room = room.saturating_sub(result.bytes);
             // What finds no place now is named, and reported later.
@@ -255,16 +261,18 @@ impl Ledger {
             false
         });
         let said: BTreeSet<HeldRun> = request.done().iter().map(held_of).collect();
-        if said.is_empty() {
-            return;
-        }
         if self.results.iter().any(|result| said.contains(&result.held())) {
             // Their owner could not be asked: those of others go first now.
             self.results.sort_by_key(|result| said.contains(&result.held()));
-            self.results_from = now + self.results_pause;
-            self.results_pause = (self.results_pause * 2).min(RESULT_PAUSE_MAX);
-        } else {
-            (self.results_from, self.results_pause) = (Duration::ZERO, RESULT_PAUSE);
+            self.results_repeat.not_taken(now);
+        } else if !said.is_empty() {
+            self.results_repeat = Repeat::at_once();
+        }
+        let released = request.released();
+        if released.iter().any(|run| self.released.contains(run)) {
+            self.released_repeat.not_taken(now);
+        } else if !released.is_empty() {
+            self.released_repeat = Repeat::at_once();
         }
     }
 
@@ -420,12 +428,25 @@ impl Ledger {
 
     /// Whether there is something to report now.
     pub(crate) fn has_news(&self, now: Duration) -> bool {
-        !self.released.is_empty() || !self.results.is_empty() && now >= self.results_from
+        self.report_at().is_some_and(|at| now >= at)
     }
 
-    /// When results that their owner did not take are to be sent again.
+    /// When there is something to report; what its owner did not take is reported again later.
     pub(crate) fn report_at(&self) -> Option<Duration> {
-        (!self.results.is_empty()).then_some(self.results_from)
+        let results = (!self.results.is_empty()).then_some(self.results_repeat.from);
+        let released = (!self.released.is_empty()).then_some(self.released_repeat.from);
+        results.into_iter().chain(released).min()
+    }
+}
+
+impl Repeat {
+    fn at_once() -> Self {
+        Self { from: Duration::ZERO, pause: REPEAT_PAUSE }
+    }
+
+    fn not_taken(&mut self, now: Duration) {
+        self.from = now + self.pause;
+        self.pause = (self.pause * 2).min(REPEAT_PAUSE_MAX);
     }
 }
 
@@ -449,6 +470,13 @@ impl Request {
         match self {
             Self::Claim(claim) => &claim.running,
             Self::Beat(beat) => beat.running.as_deref().unwrap_or_default(),
+        }
+    }
+
+    fn released(&self) -> &[HeldRun] {
+        match self {
+            Self::Claim(claim) => &claim.released,
+            Self::Beat(beat) => &beat.released,
         }
     }
 

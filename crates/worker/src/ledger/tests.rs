@@ -196,6 +196,26 @@ fn a_result_that_its_owner_did_not_take_is_named_and_sent_again_later() {
 }
 
 #[test]
+fn what_is_given_back_and_its_owner_did_not_hear_is_said_again_later() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1)]);
+    ledger.release(&held("a", 1));
+    assert!(ledger.has_news(at(0.0)));
+    ledger.told(at(1.0), |_| ());
+    assert_eq!((ledger.has_news(at(1.05)), ledger.report_at()), (false, Some(at(1.1))));
+    let request = ledger.next_claim(at(1.05));
+    // It is named all the same: what a request does not name, the worker does not have.
+    assert_eq!(
+        (claim(&request).wait_ms, &claim(&request).released[..]),
+        (5_000, &[held("a", 1)][..])
+    );
+    ledger.told(at(2.0), |_| ());
+    assert_eq!(ledger.report_at(), Some(at(2.2)), "the pause doubles");
+    ledger.told(at(3.0), |answer| answer.acks = vec![ack("a", true)]);
+    assert_eq!((ledger.named(), ledger.report_at()), (0, None));
+}
+
+#[test]
 fn results_that_find_no_place_in_a_request_are_named() {
     let mut ledger = ledger();
     let ids: Vec<String> = (0..RUNS_MAX).map(|number| format!("run_{number:028}")).collect();
