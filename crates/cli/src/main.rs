@@ -72,6 +72,7 @@ const _: () = assert!(cfg!(debug_assertions) || !engine::mutant::BUILT_IN);
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use args::backup::BackupVerb;
 use args::import::ImportVerb;
@@ -91,11 +92,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// How long threads may take to end when everything else has.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
 fn main() -> ExitCode {
     // Before there is a thread, and before anything else is done.
     process::run_role_if_asked();
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(verb()),
+        Ok(runtime) => {
+            let code = runtime.block_on(verb());
+            // A thread may wait for a file system that does not answer.
+            runtime.shutdown_timeout(LAST_PATIENCE);
+            code
+        }
         Err(why) => Ending::failed(format!("no threads could be started: {why}")).tell().into(),
     }
 }

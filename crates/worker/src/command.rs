@@ -34,7 +34,8 @@ use std::time::Duration;
 use client::queue::CommandSpec;
 use client::worker::ClaimedRun;
 use process::{Isolation, Launcher, Limits, Program, StartError, Started, Wanted};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 pub use self::account::{Account, AccountError};
 pub use self::allow::{ALLOWED_MAX, AllowError, AllowList};
@@ -46,6 +47,12 @@ use crate::{Context, Outcome};
 
 /// How long a run waits that the machine had no room for.
 pub const BUSY_PAUSE: Duration = Duration::from_secs(5);
+
+/// So long is waited for a file system to say what a program is.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
+/// Threads that may wait for file systems. The runtime has more, which others need.
+const LOOKS_MAX: usize = 64;
 
 /// What commands may do on this worker.
 #[derive(Debug, Clone)]
@@ -110,6 +117,7 @@ pub struct Commands {
     refused: AtomicU64,
     lost: AtomicU64,
     lines_left_out: AtomicU64,
+    looks: Arc<Semaphore>,
 }
 
 impl Commands {
@@ -141,6 +149,7 @@ impl Commands {
             refused: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             lines_left_out: AtomicU64::new(0),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
         }
     }
 
@@ -169,14 +178,18 @@ impl Commands {
 
     /// Carries out the command of a run, to the end of its tree.
     pub async fn carry_out(&self, context: Context) -> Outcome {
-        let program = match self.judge(context.run()).await {
+        let judged = tokio::select! {
+            biased;
+            reason = context.told_to_end() => {
+                return Outcome::ended_early(reason, "it was ended before it was started");
+            }
+            judged = self.judge(context.run()) => judged,
+        };
+        let program = match judged {
             Ok(program) => program,
             Err(refusal) if refusal.may_pass() => return not_now(context.run(), &refusal),
             Err(refusal) => return self.refuse(context.run(), refusal.to_string()),
         };
-        if let Some(reason) = context.ending() {
-            return Outcome::ended_early(reason, "it was ended before it was started");
-        }
         let program = match context.confirmed_until() {
             Some(until) => program.until(until),
             None => program,
@@ -191,7 +204,7 @@ impl Commands {
         self.conclude(&context, &ended)
     }
 
-    /// What a run wants to run, if it may. Files are asked for on a thread of their own: they may lie on a network.
+    /// What a run wants to run, if it may.
     async fn judge(&self, run: &ClaimedRun) -> Result<Program, CommandRefusal> {
         let Some(command) = &run.command else { return Err(CommandRefusal::NoCommand) };
         let variables = environment::variables(run, command, &self.account, self.zone())?;
@@ -199,11 +212,11 @@ impl Commands {
             return Err(CommandRefusal::NoCommand);
         };
         let (allow, path, dir) = (self.policy.allow.clone(), said.clone(), command.dir.clone());
-        let asked = tokio::task::spawn_blocking(move || {
+        let look = move || {
             let admitted = allow.admit(&path)?;
             Ok((admitted, dir.map(|dir| directory(&dir)).transpose()?))
-        });
-        let (admitted, dir) = asked.await.expect("it does not panic")?;
+        };
+        let (admitted, dir) = self.looked(said, look).await?;
         let mut program = Program::new(admitted.file)
             .name(admitted.name)
             .arguments(arguments)
@@ -215,6 +228,27 @@ impl Commands {
             program = program.stdin(bytes);
         }
         Ok(self.confined(program))
+    }
+
+    /// Looks at files, on a thread of its own: they may lie on a network that does not answer, and then the thread is held for
+    /// as long as that lasts.
+    async fn looked<T: Send + 'static>(
+        &self,
+        said: &str,
+        look: impl FnOnce() -> Result<T, CommandRefusal> + Send + 'static,
+    ) -> Result<T, CommandRefusal> {
+        let looking = async {
+            let place = Arc::clone(&self.looks).acquire_owned().await.expect("nobody closes it");
+            let look = move || {
+                let _place = place;
+                look()
+            };
+            tokio::task::spawn_blocking(look).await.expect("it does not panic")
+        };
+        timeout(LOOK_MAX, looking).await.unwrap_or_else(|_| {
+            let why = format!("its file system has not answered for {LOOK_MAX:?}");
+            Err(CommandRefusal::Unreadable { path: Shown::new(said), why })
+        })
     }
 
     fn zone(&self) -> Option<&str> {
@@ -326,5 +360,43 @@ fn directory(said: &str) -> Result<PathBuf, CommandRefusal> {
         Ok(found)
     } else {
         Err(refused("it is no directory".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use client::worker::RunResult;
+
+    use super::*;
+    use crate::EndReason;
+
+    /// Commands whose every look at a file waits, as for a file system that does not answer, and a run of one.
+    fn stuck() -> (Commands, Context) {
+        let policy = CommandPolicy { allow: AllowList::Any, ..CommandPolicy::default() };
+        let mut commands = Commands::new(policy, None);
+        commands.looks = Arc::new(Semaphore::new(0));
+        let run = serde_json::json!({
+            "id": "run_1", "token": 1, "attempt": 1, "queue": "q", "scheduled": "2027-01-15T09:00:00Z",
+            "command": {"argv": ["/bin/true"]},
+        });
+        (commands, Context::detached(serde_json::from_value(run).unwrap()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
+        let (commands, context) = stuck();
+        let outcome = timeout(LOOK_MAX * 2, commands.carry_out(context)).await.unwrap();
+        let why = outcome.error.unwrap();
+        assert!(why.contains("/bin/true") && why.contains("has not answered for 30s"), "{why}");
+        let expected = (RunResult::Failed, false, Some(BUSY_PAUSE));
+        assert_eq!((outcome.result, outcome.final_failure, outcome.retry_after), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_waits_for_a_file_system_ends_when_it_is_told_to() {
+        let (commands, context) = stuck();
+        let tell = async { context.tell_to_end(EndReason::Cancelled) };
+        let (outcome, ()) = tokio::join!(commands.carry_out(context.clone()), tell);
+        assert_eq!(outcome.result, RunResult::Cancelled);
     }
 }
