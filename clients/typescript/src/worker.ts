@@ -135,7 +135,9 @@ export class Worker {
 
   constructor(options: WorkerOptions) {
     const { capacity = 10, leaseMs = 15_000, queues } = options;
-    if (queues.length === 0) throw new TypeError("a worker needs a queue");
+    if (!Array.isArray(queues) || queues.length === 0 || queues.some((queue) => typeof queue !== "string")) {
+      throw new TypeError('queues is a list of the names of queues, such as ["mail"]');
+    }
     check("capacity", capacity, 1, CAPACITY_MAX);
     check("leaseMs", leaseMs, 1_000, 86_400_000);
     this.name = options.name ?? ownName();
