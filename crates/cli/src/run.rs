@@ -230,10 +230,16 @@ fn show_text(run: &Run) -> String {
                 Readable::of(text.as_bytes()).line_within(RESPONSE_COLUMNS, text.len())
             });
         let said: Vec<String> = [status, error, answer].into_iter().flatten().collect();
-        let said = said.join(", ");
+        let worker = attempt.worker.as_deref().map(|name| format!(" by {}", escape(name)));
+        let said = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
         row(
             &format!("  {number}"),
-            format!("{} after {} ms: {said}", attempt.at, attempt.latency_ms),
+            format!(
+                "{} after {} ms{}{said}",
+                attempt.at,
+                attempt.latency_ms,
+                worker.unwrap_or_default()
+            ),
         );
     }
     table::finish(table, 2)
@@ -301,6 +307,11 @@ mod tests {
         };
         let line = "2027-01-15T08:00:00Z after 7 ms: HTTP 200";
         assert_eq!(rows(&whole), ["attempts 1", &format!("1 {line}")]);
+        let by_worker =
+            Attempt { status: None, worker: Some("web-1".to_owned()), ..whole.attempts[0].clone() };
+        let of_queue = Run { attempts: vec![by_worker], ..whole.clone() };
+        let line_of_queue = "1 2027-01-15T08:00:00Z after 7 ms by web-1";
+        assert_eq!(rows(&of_queue), ["attempts 1", line_of_queue]);
         let lost = Run { attempt: 3, ..whole };
         let told = "attempts 3, 2 of them not on record";
         assert_eq!(rows(&lost), [told, &format!("- {line}")]);

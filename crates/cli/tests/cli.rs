@@ -294,7 +294,7 @@ fn a_wrong_command_line_says_so() {
 fn a_newer_format_is_refused() {
     let (_keep, dir) = place();
     put(&dir, &[("k", b"v")]);
-    let json = r#"{"format":2,"id":7,"shape":"new"}"#;
+    let json = r#"{"format":3,"id":7,"shape":"new"}"#;
     let text = format!("{json}\n{:016x}\n", xxh3_64(json.as_bytes()));
     fs::write(dir.join("format"), text).unwrap();
     for verb in ["check", "dump"] {
@@ -326,7 +326,9 @@ fn damage_deep_in_a_table_shows_once_everything_is_read() {
     let (_keep, dir) = place();
     let tables_soon = Sizes { segment_bytes: 256 * 1024, layer_bytes: 16 * 1024 };
     let names: Vec<String> = (0..200).map(|number| format!("k{number:03}")).collect();
-    let value = [b'v'; 1_000];
+    // Nothing that can be packed.
+    let value: Vec<u8> =
+        (0..125_u64).flat_map(|n| xxh3_64(&n.to_le_bytes()).to_le_bytes()).collect();
     let entries: Vec<(&str, &[u8])> =
         names.iter().map(|name| (name.as_str(), value.as_slice())).collect();
     put_with(&dir, tables_soon, &entries);

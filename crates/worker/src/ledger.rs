@@ -82,6 +82,8 @@ struct Held {
 struct Unreported {
     done: DoneRun,
     bytes: usize,
+    /// In so many requests.
+    said: u32,
 }
 
 /// What is to be sent.
@@ -182,10 +184,11 @@ impl Ledger {
         let mut running: Vec<HeldRun> = self.held.keys().cloned().collect();
         let mut done = Vec::new();
         let mut room = if now >= self.results_repeat.from { DONE_BYTES_MAX } else { 0 };
-        for result in &self.results {
+        for result in &mut self.results {
             room = room.saturating_sub(result.bytes);
             // What finds no place now is named, and reported later.
             if room > 0 {
+                result.said += 1;
                 done.push(result.done.clone());
             } else {
                 running.push(result.held());
@@ -254,7 +257,8 @@ impl Ledger {
         self.results.retain(|result| {
             let held = result.held();
             let Some(counted) = acked.get(&held) else { return true };
-            if !counted {
+            // Of one that was said before, another request may have been the one that counted.
+            if !counted && result.said <= 1 {
                 news.uncounted.push(held.clone());
             }
             news.closed.push(held);
@@ -491,7 +495,7 @@ impl Request {
 impl Unreported {
     fn new(done: DoneRun) -> Self {
         let bytes = serde_json::to_vec(&done).expect("our types always serialize").len();
-        Self { done, bytes }
+        Self { done, bytes, said: 0 }
     }
 
     fn held(&self) -> HeldRun {

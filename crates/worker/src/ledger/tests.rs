@@ -183,6 +183,16 @@ fn a_result_that_came_too_late_is_told_and_forgotten() {
 }
 
 #[test]
+fn a_result_that_two_requests_said_may_have_counted_by_the_one_that_is_not_answered_yet() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1)]);
+    ledger.finish(done("a", 1));
+    ledger.next_claim(at(0.0));
+    let news = ledger.told(at(0.0), |answer| answer.acks = vec![ack("a", false)]);
+    assert_eq!((news.uncounted, news.closed, ledger.named()), (vec![], vec![held("a", 1)], 0));
+}
+
+#[test]
 fn a_result_that_its_owner_did_not_take_is_named_and_sent_again_later() {
     let mut ledger = ledger();
     ledger.is_given(at(0.0), &[("a", 1)]);
