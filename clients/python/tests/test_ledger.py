@@ -101,6 +101,21 @@ class Rules(unittest.TestCase):
         news = self.claim(0, acks=[{**held("a"), "counted": True}])
         self.assertEqual((self.ledger.named, news.uncounted), (0, []))
 
+    def test_a_result_that_was_said_once_and_did_not_count_is_news(self):
+        self.claim(0, runs=[given("a")])
+        self.ledger.finish(("a", 1), {"result": "succeeded"})
+        news = self.claim(0, acks=[{**held("a"), "counted": False}])
+        self.assertEqual((self.ledger.named, news.uncounted), (0, [("a", 1)]))
+
+    def test_a_result_that_was_said_twice_may_have_counted_the_first_time(self):
+        self.claim(0, runs=[given("a")])
+        self.ledger.finish(("a", 1), {"result": "succeeded"})
+        beat = self.ledger.beat(0)
+        news = self.claim(0, acks=[{**held("a"), "counted": False}])
+        self.assertEqual((self.ledger.named, news.uncounted), (0, []))
+        late = answer(as_of=beat.number, acks=[{**held("a"), "counted": True}])
+        self.assertEqual(self.ledger.answered(beat, late, 0).uncounted, [])
+
     def test_a_result_that_its_owner_did_not_take_is_named_and_sent_again_later(self):
         self.claim(0, runs=[given("a")])
         self.ledger.finish(("a", 1), {"result": "succeeded"})

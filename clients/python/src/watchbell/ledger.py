@@ -71,7 +71,7 @@ class News:
     # Their programs are to end, and what comes of them is forgotten.
     lost: List[Held] = field(default_factory=list)
     cancel: List[Held] = field(default_factory=list)
-    # Results that came too late.
+    # Results that came too late, and were said once: of one that was said again, the first may have counted.
     uncounted: List[Held] = field(default_factory=list)
     refused: List[str] = field(default_factory=list)
     drain: bool = False
@@ -95,6 +95,14 @@ class _HeldRun:
     is_begun: bool = False
 
 
+@dataclass
+class _Result:
+    told: Dict[str, Any]
+    size: int
+    # In how many requests.
+    said: int = 0
+
+
 class Ledger:
     """One life of a worker."""
 
@@ -116,7 +124,7 @@ class Ledger:
         self._cookie: Optional[str] = None
         self._sent: Dict[int, float] = {}
         self._held: Dict[Held, _HeldRun] = {}
-        self._results: Dict[Held, Tuple[Dict[str, Any], int]] = {}
+        self._results: Dict[Held, _Result] = {}
         self._released: Dict[Held, None] = {}
         self._results_pause = _Pause()
         self._released_pause = _Pause()
@@ -153,11 +161,12 @@ class Ledger:
         done: List[Dict[str, Any]] = []
         running = [_name(held) for held in self._held]
         left = _DONE_BYTES_MAX if now >= self._results_pause.until else 0
-        for held, (result, size) in self._results.items():
-            left -= size
+        for held, result in self._results.items():
+            left -= result.size
             # What finds no place now is named, and reported later.
             if left >= 0:
-                done.append(result)
+                result.said += 1
+                done.append(result.told)
             else:
                 running.append(_name(held))
         return {
@@ -213,7 +222,8 @@ class Ledger:
         for ack in answer["acks"]:
             held = (ack["id"], ack["token"])
             self._released.pop(held, None)
-            if self._results.pop(held, None) is not None and not ack["counted"]:
+            result = self._results.pop(held, None)
+            if result is not None and result.said == 1 and not ack["counted"]:
                 news.uncounted.append(held)
         left = [held for held in request.done if held in self._results]
         if left:
@@ -277,7 +287,7 @@ class Ledger:
         if self._held.pop(held, None) is None:
             return False
         size = 160 + len(json.dumps(result["error"]) if "error" in result else "")
-        self._results[held] = ({"id": held[0], "token": held[1], **result}, size)
+        self._results[held] = _Result({"id": held[0], "token": held[1], **result}, size)
         return True
 
     def drain(self) -> List[Held]:
