@@ -4,6 +4,7 @@ import json
 import queue
 import threading
 import unittest
+from dataclasses import replace
 from unittest import mock
 
 import server  # noqa: F401  It finds the library.
@@ -75,6 +76,29 @@ class Draining(LifeCase):
         self.assertIsNone(self.reason())
         self.control.put("drain")
         self.assertEqual(self.reason(), "stopping")
+
+
+class DrainingInTime(LifeCase):
+    def setUp(self):
+        super().setUp()
+        self.life._plan = replace(self.life._plan, drain_timeout=30.0)
+
+    def stops_handlers_at(self):
+        """When handlers are told to end, after what was told so far."""
+        self.control.put(Enough())
+        with mock.patch.object(clock, "now", lambda: 100.0), self.assertRaises(Enough):
+            self.life._keep_time()
+        return [timer[0] for timer in self.life._timers if timer[2] == self.life._stop_handlers]
+
+    def test_a_drain_that_servers_ask_for_has_no_limit(self):
+        self.life._take(News(drain=True))
+        self.assertEqual(self.stops_handlers_at(), [])
+        self.assertTrue(self.life._ledger.is_draining)
+
+    def test_a_signal_limits_also_a_drain_that_servers_asked_for(self):
+        self.life._take(News(drain=True))
+        self.control.put("drain")
+        self.assertEqual(self.stops_handlers_at(), [130.0])
 
 
 class Beating(LifeCase):

@@ -142,9 +142,12 @@ class Life:
             if told == "drain":
                 self._drain_calls += 1
                 self._drain()
-                if self._drain_calls == 2:
+                if self._drain_calls == 1:
+                    self._limit_drain()
+                elif self._drain_calls == 2:
                     self._stop_handlers()
             elif told == "asked":
+                # Without a limit: what was begun goes on to its end, however long that takes.
                 self._drain()
             for action in self._due():
                 action()
@@ -177,14 +180,17 @@ class Life:
                 execution = self._after.pop(held[0], None)
                 if execution is not None:
                     execution.has_ended = True
-            timeout = self._plan.drain_timeout
-            if timeout is not None:
-                self._at(clock.now() + timeout, self._stop_handlers)
             if self._open is not None:
                 # It is given nothing more: what it would be given is not named, and so never began.
                 self._open[1].abort()
             self._claims.notify_all()
             self._beats.notify_all()
+
+    def _limit_drain(self) -> None:
+        timeout = self._plan.drain_timeout
+        if timeout is not None:
+            with self._lock:
+                self._at(clock.now() + timeout, self._stop_handlers)
 
     def _stop_handlers(self) -> None:
         with self._lock:

@@ -37,8 +37,8 @@ class Worker:
     - `timeout`: for runs that have none; none, if it is not given.
     - `grace`: so many seconds a handler that was told to end may take before its run is reported without it.
     - `labels`: words by which people tell workers apart, such as `{"zone": "b"}`: up to 16, shown by `watchbell worker list`.
-    - `drain_timeout`: so many seconds `drain` waits for handlers before it tells them to end; for as long as they take, if it is
-      not given.
+    - `drain_timeout`: so many seconds a signal, or `drain`, waits for handlers before it tells them to end; for as long as they
+      take, if it is not given. A drain that servers ask for (`watchbell worker drain`) always does that.
     """
 
     def __init__(
