@@ -193,6 +193,25 @@ class Results(WorkerCase):
         self.assertEqual((run.state, run.attempt), ("failed", 1))
         self.assertIn("does not fit", run.attempts[0].error)
 
+    def test_a_dataclass_is_made_of_an_object_and_of_nothing_else(self):
+        @dataclass
+        class Welcome:
+            to: str = "you"
+
+        worker, seen = self.worker(), []
+
+        @worker.handler("welcome", payload=Welcome)
+        def welcome(context, payload):
+            seen.append(payload)
+
+        self.start(worker)
+        kinds = {"ann": "a string", 5: "a number", True: "a boolean", ("ann",): "an array", None: "null"}
+        for payload, kind in kinds.items():
+            run = self.client.wait(self.submit("welcome", payload), 20)
+            error = f"the payload does not fit: TypeError: Welcome is made of a JSON object, and this is {kind}"
+            self.assertEqual((run.state, run.attempt, run.attempts[0].error), ("failed", 1, error))
+        self.assertEqual(seen, [])
+
     def test_output_and_progress_are_seen_while_the_run_executes_and_afterwards(self):
         worker, goes_on = self.worker(), threading.Event()
 

@@ -35,7 +35,10 @@ class Handler:
         if self.payload is None:
             return payload
         try:
-            if dataclasses.is_dataclass(self.payload) and isinstance(payload, dict):
+            if dataclasses.is_dataclass(self.payload):
+                if not isinstance(payload, dict):
+                    # Given to the class, it would be the first field, whatever that is.
+                    raise TypeError(f"{_name(self.payload)} is made of a JSON object, and this is {_json_kind(payload)}")
                 return self.payload(**payload)
             return self.payload(payload)
         except Exception as why:
@@ -148,6 +151,16 @@ class Execution:
             result["started"] = instant_text(clock.wall() - timedelta(seconds=took))
             result["took_ms"] = int(took * 1000)
         return result
+
+
+def _name(made: Any) -> str:
+    return getattr(made, "__name__", type(made).__name__)
+
+
+def _json_kind(value: Any) -> str:
+    """What JSON calls it, but for objects."""
+    kinds = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")
 
 
 def error_text(raised: BaseException) -> str:
