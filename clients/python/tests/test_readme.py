@@ -37,15 +37,15 @@ class Readme(unittest.TestCase):
             self.assertEqual(process.wait(10), 0)
 
     def test_the_client_example_works_as_printed(self):
-        code = blocks()[2].replace("timeout=120", "timeout=0.1").replace("delay=60", "delay=1")
+        code = blocks()[3].replace("timeout=120", "timeout=0.1").replace("delay=60", "delay=1")
         with TestServer() as server:
             env = {**os.environ, "PYTHONPATH": SOURCE, "WATCHBELL_SERVER": server.url}
             done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
             self.assertIn("TimeoutError", done.stderr, "nobody carries it out")
             self.assertEqual(Client(server.url).queue("mail").state.waiting, 3)
 
-    def test_the_handlers_example_is_code(self):
-        compile(blocks()[1], "README.md", "exec")
+    def test_the_examples_of_handlers_are_code(self):
+        compile("".join(blocks()[1:3]), "README.md", "exec")
 
 
 if __name__ == "__main__":

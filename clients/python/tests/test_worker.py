@@ -256,8 +256,27 @@ class Results(WorkerCase):
 
 
 class Endings(WorkerCase):
+    def test_a_coroutine_cleans_up_when_it_is_cancelled(self):
+        worker, begun, cleaned = self.worker(lease=1.0, grace=5.0), threading.Event(), []
+
+        @worker.handler("upload")
+        async def upload(context, payload):
+            begun.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)  # Cleaning up may wait.
+                cleaned.append(context.cancelled.reason)
+                raise
+
+        self.start(worker)
+        run_id = self.submit("upload")
+        self.assertTrue(begun.wait(20))
+        self.client.cancel(run_id)
+        self.assertEqual((self.state(run_id), cleaned), ("cancelled", ["cancelled"]))
+
     def test_a_cancelled_run_ends_at_once_whether_function_or_coroutine(self):
-        worker, begun = self.worker(lease=1.0), []
+        worker, begun, seen = self.worker(lease=1.0), [], []
 
         @worker.handler("function")
         def function(context, payload):
@@ -288,6 +307,20 @@ class Endings(WorkerCase):
             except asyncio.CancelledError:
                 await context.cancelled.wait_async()
 
+        @worker.handler("helped")
+        async def helped(context, payload):
+            async def help():
+                while not await context.cancelled.wait_async(0.01):
+                    pass
+                seen.append(context.cancelled.reason)
+
+            helper = asyncio.create_task(help())
+            begun.append(context.run_id)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await helper
+
         @worker.handler("returns")
         async def returns(context, payload):
             begun.append(context.run_id)
@@ -297,11 +330,13 @@ class Endings(WorkerCase):
                 return  # It was thrown the cancel, so it has seen it.
 
         self.start(worker)
-        ids = [self.submit(name) for name in ("function", "check", "coroutine", "waits", "returns")]
-        eventually(lambda: len(begun) == 5, "all have begun")
+        names = ("function", "check", "coroutine", "waits", "helped", "returns")
+        ids = [self.submit(name) for name in names]
+        eventually(lambda: len(begun) == len(names), "all have begun")
         for run_id in ids:
             self.client.cancel(run_id)
-        self.assertEqual([self.state(run_id) for run_id in ids], ["cancelled"] * 5)
+        self.assertEqual([self.state(run_id) for run_id in ids], ["cancelled"] * len(names))
+        self.assertEqual(seen, ["cancelled"])
 
     def test_one_that_never_looked_is_reported_as_what_came_of_it(self):
         worker, begun, goes_on = self.worker(lease=1.0), threading.Event(), threading.Event()

@@ -64,16 +64,29 @@ class Cancellation:
         self._event.wait(timeout)
         return self.is_set()
 
-    async def wait_async(self) -> None:
-        """For coroutines: the same. (They are cancelled by asyncio, too.)"""
-        loop, is_told = asyncio.get_running_loop(), asyncio.Event()
+    async def wait_async(self, timeout: Optional[float] = None) -> bool:
+        """For coroutines: the same. A handler itself is cancelled by asyncio where it waits; tasks that it started are not, and
+        wait here."""
+        loop, is_over = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            _tell(loop, is_over)
+
         with self._lock:
             if self._reason is None:
-                self._callbacks.append(lambda: _tell(loop, is_told))
+                self._callbacks.append(tell)
             else:
-                is_told.set()
-        await is_told.wait()
-        self.is_seen = True
+                is_over.set()
+        timer = None if timeout is None else loop.call_later(timeout, is_over.set)
+        try:
+            await is_over.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+            with self._lock:
+                if tell in self._callbacks:
+                    self._callbacks.remove(tell)
+        return self.is_set()
 
     def _set(self, reason: str) -> bool:
         """Says so, once. The first reason stays, but for a run that is lost."""
