@@ -239,6 +239,8 @@ export class Worker {
       else this.#wakeAt(due);
     } else if (this.#ledger.free > 0) {
       void this.#sendClaim();
+      // A claim that waits is answered for no cancel: beats go beside it.
+      this.#wakeAt(this.#ledger.beatDue);
     } else if (isTime) {
       void this.#sendBeat();
     } else {
@@ -347,7 +349,11 @@ export class Worker {
       // A server that has nothing to say and does not wait, such as one that cannot reach a run's owner.
       const isIdle = !orders.isNews && orders.isOpen;
       this.#emptyAnswers = isIdle ? this.#emptyAnswers + 1 : 0;
-      if (isIdle) this.#pausedUntil = steady() + backoff(this.#emptyAnswers, this.#ledger.beatMs);
+      // What executes is heard of in time all the same.
+      if (isIdle) {
+        const pausedUntil = steady() + backoff(this.#emptyAnswers, this.#ledger.beatMs);
+        this.#pausedUntil = Math.min(pausedUntil, this.#ledger.beatDue);
+      }
     } catch (error) {
       if (!(error instanceof BadToken)) throw error;
       this.#finish(error);

@@ -428,6 +428,30 @@ describe("a worker", { concurrency: 4 }, () => {
     far.end();
   });
 
+  test("a_beat_beside_a_claim_that_waits_hears_of_a_cancel", async () => {
+    const run = { id: "a", token: 1, attempt: 1, queue: "q", scheduled: "2027-01-15T09:00:00Z", handler: "sleep" };
+    let claims = 0;
+    const waits = await StandIn.start(async (request, response) => {
+      const isClaim = request.url === "/v1/claim";
+      const said = JSON.parse((await bytes(request)).toString()) as ClaimRequest;
+      claims += isClaim ? 1 : 0;
+      // The second claim gets no answer.
+      if (isClaim && claims > 1) return;
+      const runs = isClaim ? [run] : [];
+      const acks = (said.done ?? []).map((one) => ({ id: one.id, token: one.token, counted: true }));
+      const told = { runs, acks, lost: [], cancel: said.running ?? [], unheard: [], cookie: "c", as_of: said.number };
+      response.end(JSON.stringify({ ...told, beat_ms: 200, lease_ms: 1_000 }));
+    });
+    const { worker } = make(fresh(), { servers: waits.url, leaseMs: 1_000 });
+    const { reasons, handler } = sleeper();
+    worker.handle("sleep", handler);
+    const working = start(worker);
+    await until("it is told", () => reasons[0] instanceof Cancelled || undefined);
+    assert.equal(claims, 2);
+    await working.end();
+    waits.end();
+  });
+
   test("a_later_life_of_the_same_name_ends_the_earlier_one", async () => {
     const queue = fresh();
     const earlier = make(queue);
