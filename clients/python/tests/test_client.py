@@ -108,6 +108,12 @@ class Asking(unittest.TestCase):
         self.assertEqual([run.id for run in odd], ids[1::2])
         self.assertEqual(list(self.client.runs("pages", state="dead")), [])
 
+    def test_many_runs_are_specs_and_nothing_else(self):
+        for bad in (("echo", "secret"), {"handler": "echo", "payload": "secret"}, "secret"):
+            with self.assertRaisesRegex(TypeError, r'RunSpec\("welcome", payload\); run 1 is a \w+$') as caught:
+                self.client.submit_many("specs", [RunSpec("echo"), bad])
+            self.assertNotIn("secret", str(caught.exception))
+
     def test_a_cancelled_run_has_ended_and_cannot_be_cancelled_again(self):
         run = self.client.submit("cancelled", "echo")
         self.client.cancel(run.id)

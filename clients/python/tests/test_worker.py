@@ -108,6 +108,31 @@ class Results(WorkerCase):
         self.assertIn(b"in bad", chunk.data)
         self.assertNotIn(b"carry_out", chunk.data)
 
+    def test_a_failure_is_logged_with_its_run_and_without_the_payload(self):
+        worker = self.worker()
+
+        @worker.handler("bad")
+        def bad(context, payload):
+            raise KeyError("no such relay")
+
+        @worker.handler("give_up")
+        async def give_up(context, payload):
+            raise GiveUp("no")
+
+        @worker.handler("good")
+        def good(context, payload):
+            pass
+
+        with self.assertLogs("watchbell", logging.INFO) as logged:
+            self.start(worker)
+            ids = [self.submit(name, "secret", retry=ONCE) for name in ("bad", "give_up", "good")]
+            for run_id in ids:
+                self.state(run_id)
+        told = [record.getMessage() for record in logged.records if record.levelno == logging.INFO]
+        self.assertIn(f"{ids[0]}: attempt 1 failed: KeyError: 'no such relay'", told)
+        self.assertIn(f"{ids[1]}: attempt 1 failed: GiveUp: no", told)
+        self.assertFalse([line for line in told if ids[2] in line or "secret" in line])
+
     def test_an_exception_that_cannot_be_shown_is_a_failure_with_its_name(self):
         class Mute(Exception):
             def __str__(self):

@@ -124,7 +124,12 @@ class Client:
         self, queue: str, runs: Iterable[RunSpec], *, idempotency_key: Optional[str] = None
     ) -> List[Submitted]:
         """Lets a queue have up to 1,000 runs (119 on etcd) of 256 KiB together: all or none, in their order."""
-        body = {"queue": queue, "runs": [run.to_json() for run in runs]}
+        specs = list(runs)
+        for place, spec in enumerate(specs):
+            if not isinstance(spec, RunSpec):
+                kind = type(spec).__name__
+                raise TypeError(f'submit_many takes RunSpecs, such as RunSpec("welcome", payload); run {place} is a {kind}')
+        body = {"queue": queue, "runs": [spec.to_json() for spec in specs]}
         told = self._post("/v1/runs/batch", body, idempotency_key)
         return self._told(lambda told: [read_submitted(run) for run in told["runs"]], told)
 

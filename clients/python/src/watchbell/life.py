@@ -542,7 +542,15 @@ class Life:
     def _ended(self, execution: Execution, raised: Optional[BaseException]) -> None:
         result = execution.result(raised, clock.now())
         execution.has_ended = True
+        if result["result"] == "failed" and not execution.is_reported:
+            self._tell_failure(execution, raised, result["error"])
         self._printer.end(execution, functools.partial(self._report, execution, result))
+
+    def _tell_failure(self, execution: Execution, raised: Optional[BaseException], error: str) -> None:
+        # One that took too long may have raised nothing, and the text of a `Failed` lacks its class.
+        kind = "" if raised is None else type(raised).__name__
+        text = error if error.startswith(kind) else f"{kind}: {error}"
+        log.info("%s: attempt %d failed: %s", execution.run.id, execution.run.attempt, text)
 
     def _report(self, execution: Execution, result: Dict[str, Any]) -> None:
         with self._lock:
