@@ -45,8 +45,8 @@ export interface RunFilter {
   kind?: "run" | "notification";
   from?: Date | string;
   to?: Date | string;
-  /** Only runs of queues that have ended: those that have not are told by `queueRuns`. */
   queue?: string;
+  /** Without `queue`, only runs that have ended have keys and labels here. */
   key?: string;
   labels?: Readonly<Record<string, string>>;
   /** How many to ask for at a time, up to 500. */
@@ -99,10 +99,26 @@ export class Client {
     return this.#get(`/v1/runs/${part(id)}`, options);
   }
 
-  /** The latest runs of all triggers and queues, newest first, page after page. */
-  runs(filter: RunFilter = {}, options: CallOptions = {}): AsyncIterableIterator<Run> {
-    const { pageSize, labels, ...rest } = filter;
-    return this.#pages("/v1/runs", { ...rest, label: labelTexts(labels), limit: pageSize }, options);
+  /**
+   * The latest runs of all triggers and queues, newest first, page after page. With `queue`, first those of it that have not
+   * ended, in the order in which they came, and then those that have.
+   */
+  async *runs(filter: RunFilter = {}, options: CallOptions = {}): AsyncIterableIterator<Run> {
+    const { pageSize, labels, state, ...rest } = filter;
+    const { queue, key, kind } = rest;
+    const states = typeof state === "string" ? [state] : (state ?? []);
+    const ended = queue === undefined ? states : states.filter((one) => !isUnfinished(one));
+    const unfinished = states.filter(isUnfinished);
+    const common = { label: labelTexts(labels), limit: pageSize };
+    if (queue !== undefined && kind !== "notification" && (unfinished.length > 0 || states.length === 0)) {
+      const query = { ...common, key, state: unfinished };
+      for await (const run of this.#pages<Run>(`/v1/queues/${part(queue)}/runs`, query, options)) {
+        if (isBetween(run.slot, filter)) yield run;
+      }
+    }
+    if (ended.length > 0 || states.length === 0) {
+      yield* this.#pages<Run>("/v1/runs", { ...rest, ...common, state: ended }, options);
+    }
   }
 
   /** The unfinished runs of a queue, in the order in which they came. */
@@ -241,12 +257,25 @@ function wishMs(error: unknown, servers: number): number | undefined {
   return undefined;
 }
 
+/** Queues tell of these, and of no others. */
+function isUnfinished(state: RunState): boolean {
+  return state === "waiting" || state === "blocked" || state === "backoff" || state === "running";
+}
+
+/** What servers do for runs that have ended: queues have no such filter. */
+function isBetween(slot: string, { from, to }: RunFilter): boolean {
+  const at = Date.parse(slot);
+  const isEarly = from !== undefined && at < new Date(from).getTime();
+  const isLate = to !== undefined && at >= new Date(to).getTime();
+  return !isEarly && !isLate;
+}
+
 type Query = Record<string, string | number | Date | readonly string[] | undefined>;
 
 function queryText(query: Query): string {
   const texts = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value === undefined) continue;
+    if (value === undefined || (Array.isArray(value) && value.length === 0)) continue;
     if (value instanceof Date) texts.append(name, instant(value));
     else texts.append(name, typeof value === "object" ? value.join(",") : String(value));
   }

@@ -148,8 +148,11 @@ export class Worker {
     this.#ledger = new Ledger({ worker: this.name, queues, capacity, leaseMs, labels, incarnation: wallMicros() });
   }
 
-  /** Calls this for runs of that handler. `T` is what its payload is taken for: nobody checks it, unless `payload` does. */
+  /** Calls this for runs of that handler. `T` is what its payload is taken for: nobody checks it, unless `payload` does. A name has one handler. */
   handle<T = unknown>(name: string, handler: Handler<T>, options: HandlerOptions<T> = {}): this {
+    if (this.#handlers.has(name)) {
+      throw new TypeError(`there is a handler ${JSON.stringify(name)} already: give this one another name`);
+    }
     const payload = options.payload ?? ((value: unknown) => value);
     this.#handlers.set(name, { handler: handler as Handler<never>, payload });
     return this;
@@ -163,6 +166,9 @@ export class Worker {
    */
   async run(options: { signals?: readonly NodeJS.Signals[] } = {}): Promise<void> {
     if (this.#ended !== undefined) throw new Error("a worker runs once: make another one");
+    if (this.#handlers.size === 0) {
+      throw new TypeError('the worker has no handler, and each run would fail: call handle("name", ...) before run()');
+    }
     const ended = new Promise<void>((resolve, reject) => {
       this.#ending = { resolve, reject };
     });

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
 import { Client, Conflict, LimitReached, NotFound, Refused, Unauthorized, Unreachable } from "../src/index.js";
+import type { RunFilter } from "../src/index.js";
 import { ofProblem } from "../src/error.js";
 import { Loss, StandIn, TestServer, freePort } from "./rig.js";
 
@@ -64,6 +65,28 @@ test("many_runs_are_listed_page_after_page", async () => {
   const ended = new Set<string>();
   for await (const run of client.runs({ state: "cancelled", queue: "pages", pageSize: 10 })) ended.add(run.id);
   assert.deepEqual(ended, new Set(listed));
+});
+
+test("runs_of_a_queue_are_those_that_have_not_ended_and_then_those_that_have", async () => {
+  const [first, second, third] = await client.submitMany("both", [{ handler: "h" }, { handler: "h" }, { handler: "h" }]);
+  const [waits, ended] = [[first?.id, third?.id], [second?.id]];
+  await client.cancel(second?.id ?? "");
+  const found = async (filter: RunFilter): Promise<string[]> => {
+    const ids: string[] = [];
+    for await (const run of client.runs({ queue: "both", pageSize: 1, ...filter })) ids.push(run.id);
+    return ids;
+  };
+  assert.deepEqual(await found({}), [...waits, ...ended]);
+  assert.deepEqual(await found({ state: [] }), [...waits, ...ended]);
+  assert.deepEqual(await found({ state: ["running", "waiting"] }), waits);
+  assert.deepEqual(await found({ state: "waiting" }), waits);
+  assert.deepEqual(await found({ state: ["waiting", "cancelled"] }), [...waits, ...ended]);
+  assert.deepEqual(await found({ state: "cancelled" }), ended);
+  assert.deepEqual(await found({ state: "running" }), []);
+  const later = new Date(Date.now() + 3_600_000);
+  assert.deepEqual(await found({ from: later }), []);
+  assert.deepEqual(await found({ from: "2020-01-15T09:00:00Z", to: "2021-01-15T09:00:00Z" }), []);
+  assert.deepEqual(await found({ to: later, state: "waiting" }), waits);
 });
 
 test("a_queue_is_set_paused_and_resumed", async () => {

@@ -53,7 +53,9 @@ interface Started {
 function make(queue: string, options: Partial<WorkerOptions> = {}): { worker: Worker; said: string[] } {
   const said: string[] = [];
   const log = (sentence: string): void => void said.push(sentence);
-  return { worker: new Worker({ servers: server.url, queues: [queue], name: queue, log, ...options }), said };
+  const worker = new Worker({ servers: server.url, queues: [queue], name: queue, log, ...options });
+  // A worker has at least one handler.
+  return { worker: worker.handle("nothing", () => undefined), said };
 }
 
 function start(worker: Worker): Started {
@@ -165,6 +167,19 @@ describe("a worker", { concurrency: 4 }, () => {
     const { id } = await client.submit({ queue, command: { argv: ["/bin/true"] } });
     const command = await ended(id);
     assert.match(command.attempts[0]?.error ?? "", /no commands/);
+    await working.end();
+  });
+
+  test("a_name_has_one_handler_and_a_worker_at_least_one", async () => {
+    const { worker } = make(fresh());
+    assert.throws(() => worker.handle("nothing", () => undefined), (error: unknown) => {
+      return error instanceof TypeError && /"nothing" already: give this one another name/.test(error.message);
+    });
+    const idle = new Worker({ servers: server.url, queues: ["q"] });
+    await assert.rejects(idle.run({ signals: [] }), (error: unknown) => {
+      return error instanceof TypeError && /call handle\("name", ...\) before run/.test(error.message);
+    });
+    const working = start(idle.handle("h", () => undefined));
     await working.end();
   });
 
