@@ -1519,7 +1519,8 @@ export interface components {
             settled: number;
             /**
              * Format: uint64
-             * @description Lives before this one may have begun what nobody names: after the loss of the log of begins.
+             * @description The life with which the worker's log of what it begins was begun; 0 if that was never lost. What earlier lives had under
+             *     another log, and nobody names, may have begun.
              * @default 0
              */
             since: number;
