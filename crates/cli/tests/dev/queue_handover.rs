@@ -229,7 +229,7 @@ async fn reported_elsewhere(clients: &[Client]) {
         until("a run is submitted", PATIENCE, || async { one.submit(&spec).await.ok() }).await;
         let mut worker = TestWorker::new(&format!("mover-{index}"), &queue);
         let run = worker.claim_one(one).await;
-        worker.queue = "elsewhere".to_owned();
+        "elsewhere".clone_into(&mut worker.queue);
         let answer = worker.beat(other, std::slice::from_ref(&run)).await.unwrap();
         assert_eq!((answer.lost, answer.unheard), (Vec::new(), Vec::new()), "{queue}");
         assert!(worker.report(other, &run).await, "{queue}");

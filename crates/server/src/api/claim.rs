@@ -244,7 +244,9 @@ impl Asker {
                 Some(part) = there.join_next() => part,
                 Ok(()) = books.changed(), if wanted.wait_ms > 0 && !(here.is_empty() && there.is_empty()) => {
                     if self.split.is_drained_now(&self.handle) {
-                        guards.iter().for_each(|guard| guard.stop_waiting());
+                        for guard in &guards {
+                            guard.stop_waiting();
+                        }
                     }
                     continue;
                 }
@@ -255,7 +257,9 @@ impl Asker {
             gathered.take(part)?;
             if wanted.wait_ms > 0 && is_told {
                 // One answer is enough: those here say what they have, and those elsewhere see that nobody listens.
-                guards.iter().for_each(|guard| guard.stop_waiting());
+                for guard in &guards {
+                    guard.stop_waiting();
+                }
                 there.abort_all();
             }
         }

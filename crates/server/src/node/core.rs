@@ -336,7 +336,9 @@ impl NodeCore {
             owned.shard.set_suspended(why.is_some());
         }
         let shards: Vec<ShardId> = self.shards.keys().copied().collect();
-        shards.into_iter().for_each(|shard| self.answer_asked(shard));
+        for shard in shards {
+            self.answer_asked(shard);
+        }
         let firing = match why {
             None => FiringState::Going,
             Some(why) => {
