@@ -198,6 +198,8 @@ pub(crate) struct DevArgs {
     )]
     pub(crate) listen: SocketAddr,
     /// The directory that holds everything; it is made if it is not there
+    ///
+    /// The spool of its own worker is beside it, in a directory of that name with -worker behind it.
     #[arg(long, value_name = "DIR", env = "WATCHBELL_DATA", default_value = "./watchbell-data")]
     pub(crate) data: std::path::PathBuf,
     /// Let webhooks call this range of addresses, which is not public; may be given several times

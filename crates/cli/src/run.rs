@@ -83,7 +83,12 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     };
     print(typed.server.output, &page, || {
         if page.items.is_empty() && page.next.is_none() {
-            return "There are no such runs.\n".to_owned();
+            let others = if typed.trigger.is_none() && unfinished.is_none() {
+                " Those that wait in a queue, or that a worker has, are listed with --queue."
+            } else {
+                ""
+            };
+            return format!("There are no such runs.{others}\n");
         }
         format!("{}{}", list_text(&page.items, table::terminal_width()), more(page.next.as_deref()))
     })
@@ -224,12 +229,16 @@ fn show_text(run: &Run) -> String {
         // Which of them are not is not known either.
         let number = if untold == 0 { number.to_string() } else { "-".to_owned() };
         let status = attempt.status.map(|status| format!("HTTP {status}"));
+        let code = attempt.exit_code.filter(|code| *code != 0);
+        let code = code.map(|code| format!("exit code {code}"));
         let error = attempt.error.as_deref().map(escape);
+        let code =
+            code.filter(|code| error.as_ref().is_none_or(|error| !error.contains(code.as_str())));
         let answer =
             attempt.response.as_deref().filter(|text| !text.is_empty()).map(|text| {
                 Readable::of(text.as_bytes()).line_within(RESPONSE_COLUMNS, text.len())
             });
-        let said: Vec<String> = [status, error, answer].into_iter().flatten().collect();
+        let said: Vec<String> = [status, code, error, answer].into_iter().flatten().collect();
         let worker = attempt.worker.as_deref().map(|name| format!(" by {}", escape(name)));
         let said = if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) };
         row(

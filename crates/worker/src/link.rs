@@ -104,7 +104,7 @@ impl Contact {
         state.refused.clear();
         if std::mem::take(&mut state.is_gone) {
             let gone_for = gone_for.unwrap_or_default();
-            tracing::info!(worker = %self.worker, ?gone_for, "a server answers again");
+            tracing::warn!(worker = %self.worker, ?gone_for, "a server answers again");
         }
     }
 

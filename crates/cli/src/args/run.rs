@@ -59,7 +59,7 @@ pub(crate) struct RunOutputArgs {
        watchbell run list --trigger hello --state dead\n  \
        watchbell run list --state failed,dead,skipped --from 2027-01-15T00:00:00Z\n  \
        watchbell run list --queue mail --state dead --label env=prod\n  \
-       watchbell run list --queue mail --state waiting,running\n  \
+       watchbell run list --queue mail --state waiting,running,backoff\n  \
        watchbell run list --trigger hello --output json"
 ))]
 pub(crate) struct RunListArgs {

@@ -324,7 +324,7 @@ async fn a_password_in_the_url_of_a_store_is_not_repeated() {
     let secret = format!("postgres://user:{REFUSED}@localhost/watchbell?password={REFUSED}");
     let mut said = Said::default();
     for args in [
-        &["server", "--store", &secret][..],
+        &["server", "--listen", "127.0.0.1:0", "--store", &secret][..],
         &["server", &secret],
         &["store", "check", &secret],
         &["store", "dump", &secret],
@@ -340,7 +340,12 @@ async fn a_password_in_the_url_of_a_store_is_not_repeated() {
     }
     for args in [&["server", "--help"][..], &["server"], &["store", "--help"]] {
         let mut command = Command::new(WATCHBELL);
-        let output = command.args(args).env("WATCHBELL_STORE", &secret).output().unwrap();
+        let output = command
+            .args(args)
+            .env("WATCHBELL_STORE", &secret)
+            .env("WATCHBELL_LISTEN", "127.0.0.1:0")
+            .output()
+            .unwrap();
         said.note_output(args, &output);
     }
     // Somebody gave the wrong file.
