@@ -542,9 +542,11 @@ class Life:
     def _ended(self, execution: Execution, raised: Optional[BaseException]) -> None:
         result = execution.result(raised, clock.now())
         execution.has_ended = True
-        if result["result"] == "failed" and not execution.is_reported:
-            self._tell_failure(execution, raised, result["error"])
+        is_told = result["result"] != "failed" or execution.is_reported
         self._printer.end(execution, functools.partial(self._report, execution, result))
+        if not is_told:
+            # Last: what logs may raise, and its run has ended all the same.
+            self._tell_failure(execution, raised, result["error"])
 
     def _tell_failure(self, execution: Execution, raised: Optional[BaseException], error: str) -> None:
         # One that took too long may have raised nothing, and the text of a `Failed` lacks its class.
