@@ -201,7 +201,7 @@ impl Workers {
         let claimant = Claimant {
             worker: Arc::clone(&request.worker),
             incarnation: request.incarnation,
-            since: request.since,
+            since: Some(request.since),
             claim: request.number,
             lease_ms: request.lease_ms,
         };

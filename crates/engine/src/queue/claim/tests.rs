@@ -151,6 +151,24 @@ fn what_was_claimed_under_another_log_may_have_begun_and_what_is_in_this_one_did
 }
 
 #[test]
+fn of_what_was_recorded_without_a_log_the_life_tells_whether_it_may_have_begun() {
+    let recorded = r#"{"worker":"w","incarnation":5,"claim":1,"lease_ms":1000}"#;
+    let claimant: Claimant = serde_json::from_str(recorded).unwrap();
+    for (since, has_died) in [(0, false), (4, false), (5, false), (6, true)] {
+        let mut runs = UnfinishedRuns::default();
+        runs.apply(&submitted());
+        let given = Arc::new(GivenRecord::first(claimant.clone(), NOW.wall));
+        runs.apply(&QueueDelta::Given(1, given));
+        let mut workers = Workers::new(&runs, NOW);
+        let mut decided = Decided::with_room(usize::MAX);
+        let next = WorkerRequest { since, incarnation: 6, ..claim(1, 0, 0) };
+        workers.hear(&next, Ticket(1), &mut runs, &mut decided, NOW);
+        let record = runs.given(1).expect("it was given once");
+        assert_eq!(record.deaths, u32::from(has_died), "{since}");
+    }
+}
+
+#[test]
 fn a_worker_whose_claim_waited_in_vain_is_not_silent_before_it_could_say_anything() {
     let mut runs = UnfinishedRuns::default();
     let mut workers = Workers::new(&runs, NOW);
