@@ -116,6 +116,30 @@ class Rules(unittest.TestCase):
         late = answer(as_of=beat.number, acks=[{**held("a"), "counted": True}])
         self.assertEqual(self.ledger.answered(beat, late, 0).uncounted, [])
 
+    def test_a_request_that_reached_nobody_said_nothing_so_a_late_result_is_told_all_the_same(self):
+        self.claim(0, runs=[given("a")])
+        self.ledger.finish(("a", 1), {"result": "succeeded"})
+        for now in (1, 2, 3):
+            claim = self.ledger.claim(now, 10, 5_000)
+            self.assertEqual(claim.done, [("a", 1)])
+            self.ledger.unheard(claim)
+        news = self.claim(60, acks=[{**held("a"), "counted": False}])
+        self.assertEqual((self.ledger.named, news.uncounted), (0, [("a", 1)]))
+
+    def test_a_result_that_was_never_said_and_whose_run_is_lost_is_told(self):
+        self.claim(0, runs=[given("a"), given("b")])
+        for run in ("a", "b"):
+            self.ledger.finish((run, 1), {"result": "succeeded"})
+            if run == "a":
+                self.claim(1)
+        news = self.claim(1.05, lost=[held("a")], acks=[{**held("b"), "counted": True}])
+        self.assertEqual(news.uncounted, [], "a was said, and may have counted")
+        self.claim(2, runs=[given("c")])
+        request = self.ledger.beat(2)
+        self.ledger.finish(("c", 1), {"result": "succeeded"})
+        news = self.ledger.answered(request, answer(as_of=request.number, lost=[held("c")]), 2)
+        self.assertEqual((news.uncounted, self.ledger.named), ([("c", 1)], 0))
+
     def test_a_result_that_its_owner_did_not_take_is_named_and_sent_again_later(self):
         self.claim(0, runs=[given("a")])
         self.ledger.finish(("a", 1), {"result": "succeeded"})

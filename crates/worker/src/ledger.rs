@@ -92,7 +92,7 @@ struct Held {
 struct Unreported {
     done: DoneRun,
     bytes: usize,
-    /// In so many requests.
+    /// In so many requests that a server may have heard.
     said: u32,
     turn: Turn,
 }
@@ -226,6 +226,15 @@ impl Ledger {
         }
     }
 
+    /// The same of a request that certainly reached nobody: what it said was not said.
+    pub(crate) fn unheard(&mut self, request: &Request) {
+        self.failed(request);
+        let said: BTreeSet<HeldRun> = request.done().iter().map(held_of).collect();
+        for result in self.results.iter_mut().filter(|result| said.contains(&result.held())) {
+            result.said -= 1;
+        }
+    }
+
     /// What follows from the answer to a request.
     pub(crate) fn answered(
         &mut self,
@@ -310,7 +319,10 @@ impl Ledger {
                 let held = result.held();
                 let is_lost = lost.contains(&held);
                 if is_lost {
-                    news.uncounted.push(held.clone());
+                    // One that was said before may have counted then.
+                    if result.said == 0 {
+                        news.uncounted.push(held.clone());
+                    }
                     news.closed.push(held);
                 }
                 !is_lost

@@ -72,7 +72,7 @@ class News:
     # Their programs are to end, and what comes of them is forgotten.
     lost: List[Held] = field(default_factory=list)
     cancel: List[Held] = field(default_factory=list)
-    # Results that came too late, and were said once: of one that was said again, the first may have counted.
+    # Results that came too late. Not those that were said before: that may have counted.
     uncounted: List[Held] = field(default_factory=list)
     refused: List[str] = field(default_factory=list)
     drain: bool = False
@@ -106,7 +106,7 @@ class _HeldRun:
 class _Result:
     told: Dict[str, Any]
     size: int
-    # In how many requests.
+    # In how many requests that a server may have heard.
     said: int = 0
     # Its owner could not be asked: it is said again after the pause. Any other is said at once.
     is_put_off: bool = False
@@ -206,13 +206,24 @@ class Ledger:
         if self._open == request.number:
             self._open = None
 
+    def unheard(self, request: Request) -> None:
+        """The same of a request that certainly reached nobody: what it said was not said."""
+        self.failed(request)
+        for held in request.done:
+            result = self._results.get(held)
+            if result is not None:
+                result.said -= 1
+
     def answered(self, request: Request, answer: Mapping[str, Any], now: float) -> News:
         """The answer to a request."""
         news = News(drain=bool(answer.get("drain")), refused=list(answer.get("refused", ())))
         self._cookie = answer["cookie"]
         self._take_acks(request, answer, now, news)
         for held in _helds(answer["lost"]):
-            self._results.pop(held, None)
+            result = self._results.pop(held, None)
+            # One that was said before may have counted then.
+            if result is not None and result.said == 0:
+                news.uncounted.append(held)
             if self._held.pop(held, None) is not None:
                 news.lost.append(held)
         news.cancel = [held for held in _helds(answer["cancel"]) if held in self._held]

@@ -348,7 +348,10 @@ class Life:
         except WatchbellError as why:
             error = why
         with self._lock:
-            self._ledger.failed(request)
+            if isinstance(error, Unreachable) and not error.may_be_done:
+                self._ledger.unheard(request)
+            else:
+                self._ledger.failed(request)
             if call is None or not call.is_aborted:
                 # Nobody has heard it: a beat need not wait.
                 self._last_sent = 0.0

@@ -291,11 +291,37 @@ fn results_that_are_taken_piece_by_piece_wait_for_no_pause() {
 }
 
 #[test]
+fn a_request_that_reached_nobody_said_nothing_so_a_late_result_is_told_all_the_same() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1)]);
+    ledger.finish(done("a", 1));
+    for now in [1.0, 2.0, 3.0] {
+        let request = ledger.next_claim(at(now));
+        assert_eq!(said(&request), ["a"]);
+        ledger.unheard(&request);
+    }
+    let news = ledger.told(at(60.0), |answer| answer.acks = vec![ack("a", false)]);
+    assert_eq!((news.uncounted, ledger.named()), (vec![held("a", 1)], 0));
+}
+
+#[test]
+fn a_result_that_was_said_may_have_counted_although_its_run_is_lost_by_now() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1)]);
+    ledger.finish(done("a", 1));
+    ledger.told(at(1.0), |_| ());
+    let news = ledger.told(at(1.05), |answer| answer.lost = vec![held("a", 1)]);
+    assert_eq!((news.uncounted, news.closed), (vec![], vec![held("a", 1)]));
+}
+
+#[test]
 fn a_run_that_is_lost_is_forgotten_with_its_result() {
     let mut ledger = ledger();
     ledger.is_given(at(0.0), &[("a", 1), ("b", 1)]);
+    let request = ledger.next_claim(at(0.0));
     ledger.finish(done("a", 1));
-    let news = ledger.told(at(0.0), |answer| answer.lost = vec![held("a", 1), held("b", 1)]);
+    let told = ClaimAnswer { lost: vec![held("a", 1), held("b", 1)], ..answer(request.number()) };
+    let news = ledger.answered(&request, told, at(0.0));
     assert_eq!((news.lost, news.uncounted), (vec![held("b", 1)], vec![held("a", 1)]));
     assert_eq!((news.closed.len(), ledger.named()), (2, 0));
     assert!(!ledger.finish(done("b", 1)));
