@@ -285,6 +285,12 @@ impl Asker {
                     Ok((status, bytes)) if status.is_success() => Ok(PartAnswer::There(bytes)),
                     // It has too much to do, which others may not have.
                     Ok((StatusCode::TOO_MANY_REQUESTS, bytes)) => Ok(PartAnswer::TooMany(bytes)),
+                    // A server of a former version takes no request without queues, which others can answer.
+                    Ok((StatusCode::UNPROCESSABLE_ENTITY, _))
+                        if !self.split.has_queues_in(&shards) =>
+                    {
+                        Err(CallError::NoOwner { retry_after: UNAVAILABLE_RETRY_AFTER })
+                    }
                     // It says what is wrong with the request, as this server would.
                     Ok((status, bytes)) if status.is_client_error() => {
                         Ok(PartAnswer::Refused(status, bytes))
