@@ -177,6 +177,13 @@ impl Queues {
         self.records.get(self.by_name.get(&(project, name.into()))?)
     }
 
+    /// How many runs of a project wait in its queues.
+    pub(super) fn waiting_of(&self, project: ProjectId) -> usize {
+        let from = self.by_name.range((project, Box::default())..);
+        let own = from.take_while(|((of, _), _)| *of == project);
+        own.map(|(_, serial)| self.runs.census(*serial).waiting).sum()
+    }
+
     /// Whether nothing of a queue is given because somebody wants it so.
     pub(super) fn is_held_back(&self, record: &QueueRecord) -> bool {
         record.paused.is_some() || self.stopped.contains(&record.id.project)
