@@ -2109,6 +2109,11 @@ export interface components {
              * @description When it came to be.
              */
             created: string;
+            /**
+             * Format: date-time
+             * @description Since when runs that were submitted to it fail, if somebody is notified of that.
+             */
+            failing?: string | null;
             /** @description Its id, which never changes. */
             id: string;
             /** @description Its name. */

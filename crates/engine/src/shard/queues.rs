@@ -22,6 +22,7 @@ use super::attempts::by_wall;
 use super::command::Rejection;
 use super::output::Outputs;
 use super::queue_alert::QueueAlerts;
+use super::queue_failure::QueueFailures;
 use super::queue_sight::QueueSight;
 use super::runs::RunsBefore;
 use super::{Now, Ticket};
@@ -35,6 +36,7 @@ pub(super) struct Queues {
     /// What claims that wait are told besides: queues that they named and that cannot be made.
     pub(super) refused: HashMap<Ticket, Vec<Box<str>>>,
     pub(super) alerts: QueueAlerts,
+    pub(super) failures: QueueFailures,
     pub(super) sight: QueueSight,
     pub(super) outputs: Outputs,
     pub(super) dead: DeadRuns,
@@ -67,12 +69,14 @@ impl Queues {
         self.resumes.extend(until.map(|until| (until, serial)));
         self.records.insert(serial, Arc::clone(record));
         self.alerts.watch(record);
+        self.failures.write(record);
         self.limit(serial);
     }
 
     pub(super) fn forget(&mut self, serial: SerialId) {
         self.forget_pause(serial);
         self.alerts.forget(serial);
+        self.failures.forget(serial);
         self.sight.forget(serial);
         if let Some(record) = self.records.remove(&serial) {
             self.by_name.remove(&(record.id.project, record.name.clone()));
@@ -145,6 +149,7 @@ impl Queues {
             runs,
             refused: HashMap::new(),
             alerts: QueueAlerts::default(),
+            failures: QueueFailures::default(),
             sight: QueueSight::default(),
             outputs: Outputs::default(),
             dead: DeadRuns::default(),

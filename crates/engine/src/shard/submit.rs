@@ -100,6 +100,7 @@ impl Shard {
             settings: QueueSettings::default(),
             paused: None,
             overdue: None,
+            failing: None,
             created: now.wall,
             written: now.wall,
             author: author.to_owned(),
@@ -370,7 +371,11 @@ impl Shard {
         let mut unit = Unit::of(Vec::with_capacity(2)).by(now.wall);
         unit.changes.push(self.leaves_queue(place, &finished));
         unit.changes.extend(unique_after(&ended.run, now));
-        let (failures, notice) = self.reckon(&finished, now, &mut unit);
+        let (failures, notice) = if finished.is_submitted() {
+            (None, self.reckon_submitted(ended.run.queue, &finished, now, &mut unit))
+        } else {
+            self.reckon(&finished, now, &mut unit)
+        };
         let (serial, end) = (finished.trigger, finished.end);
         unit.changes.push(Delta::Past(Line::Run(finished)));
         unit.changes.extend(notice);
