@@ -11,6 +11,7 @@ use crate::instant::Instant;
 use crate::limits::{
     ACTIONS_KEPT_BYTES_MAX, QUEUE_WAITING_MAX, QUEUES_PER_SHARD_MAX, WAITING_PER_LONG_RUN,
 };
+use crate::mutant::{Mutant, also};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::claim::Workers;
 use crate::queue::dead::DeadRuns;
@@ -167,6 +168,7 @@ impl Queues {
         self.runs.advance(now.wall);
         self.dead.keep_queues(|queue| self.records.contains_key(&queue));
         self.workers = Workers::new(&self.runs, now);
+        also(Mutant::FormerUncounted, || self.runs.make_room_for_given());
     }
 
     /// So many runs of a queue may wait, by what the store takes.

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, QueueId, RunId, SerialId};
 use crate::instant::Instant;
+use crate::mutant::{Mutant, also, pick};
 use crate::past::{End, Finished, Line, PastOfQueue};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::{Decided, EndedRun};
@@ -134,7 +135,12 @@ impl Shard {
         for run in runs {
             taken.push(self.submit_one(&queue, run, &mut unit, now));
         }
-        if !unit.changes.is_empty() {
+        let mut later = Unit::default().by(now.wall);
+        also(Mutant::UniqueLater, || {
+            let is_unique = |change: &mut Delta| matches!(change, Delta::Unique(..));
+            later.changes = unit.changes.extract_if(.., is_unique).collect();
+        });
+        for unit in [unit, later].into_iter().filter(|unit| !unit.changes.is_empty()) {
             self.outbox.push(unit);
         }
         Ok(Done::Submitted(taken.into()))
@@ -453,7 +459,7 @@ pub(super) fn pause(author: String, note: String, until: Option<Instant>, now: N
 /// What becomes of the unique key of a run that is past: it counts for its window.
 fn unique_after(run: &SubmittedRun, now: Now) -> Option<Delta> {
     let UniqueKey { key, window_ms } = run.details.as_ref()?.unique.as_ref()?;
-    if *window_ms == 0 {
+    if pick(Mutant::UniqueGoneWithRun, *window_ms, 0) == 0 {
         return Some(Delta::UniqueGone(run.queue, key.clone()));
     }
     let until = Some(now.wall.after(std::time::Duration::from_millis(*window_ms)));
