@@ -2087,6 +2087,11 @@ export interface components {
              * @description So many triggers.
              */
             triggers?: number | null;
+            /**
+             * Format: uint64
+             * @description So many runs that wait for workers, in all its queues together.
+             */
+            waiting_runs?: number | null;
         };
         /** @description What one sends to change a project. What is not said is not limited, and nobody is told. */
         ProjectSpec: {
@@ -2104,6 +2109,11 @@ export interface components {
              * @description When it came to be.
              */
             created: string;
+            /**
+             * Format: date-time
+             * @description Since when runs that were submitted to it fail, if somebody is notified of that.
+             */
+            failing?: string | null;
             /** @description Its id, which never changes. */
             id: string;
             /** @description Its name. */

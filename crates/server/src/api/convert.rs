@@ -298,13 +298,13 @@ pub(super) fn stored_notify(notify: &Notify) -> NotifyRecord {
 }
 
 pub(super) fn limits(stored: QuotaRecord) -> ProjectLimits {
-    let QuotaRecord { triggers, fires_per_minute, bytes } = stored;
-    ProjectLimits { triggers, fires_per_minute, bytes }
+    let QuotaRecord { triggers, fires_per_minute, bytes, waiting_runs } = stored;
+    ProjectLimits { triggers, fires_per_minute, bytes, waiting_runs }
 }
 
 pub(super) fn stored_limits(limits: ProjectLimits) -> QuotaRecord {
-    let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
-    QuotaRecord { triggers, fires_per_minute, bytes }
+    let ProjectLimits { triggers, fires_per_minute, bytes, waiting_runs } = limits;
+    QuotaRecord { triggers, fires_per_minute, bytes, waiting_runs }
 }
 
 pub(super) fn scope(stored: KeyScope) -> Scope {

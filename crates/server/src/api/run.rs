@@ -32,6 +32,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How many of the latest batches are looked at for a run that is waited for.
 const WAIT_SEGMENTS_MAX: usize = 50;
 
+/// A run that was submitted is looked for among those that ended within so long first.
+const SUBMITTED_ENDS_SOON: Duration = Duration::from_secs(86_400);
+
 /// Pages of unfinished runs that are looked at for one run.
 const RUN_PAGES_MAX: usize = 10;
 
@@ -223,8 +226,21 @@ pub(super) async fn find(
             break;
         }
     }
-    let span = PastSpan { trigger: id.trigger, from: id.slot, to: id.slot };
-    let walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
-    let run = find_ended(handle, id, walk).await?.filter(|run| run.project == project);
+    // What was submitted is filed by its end, which most have soon.
+    let soon = id.slot.after(SUBMITTED_ENDS_SOON);
+    let spans = match &stored {
+        Some(_) => vec![(id.slot, id.slot)],
+        None => vec![(id.slot, soon), (soon, handle.now())],
+    };
+    let mut run = None;
+    for (from, to) in spans.into_iter().filter(|(from, to)| from <= to) {
+        let span = PastSpan { trigger: id.trigger, from, to };
+        let walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+        run = find_ended(handle, id, walk).await?;
+        if run.is_some() {
+            break;
+        }
+    }
+    let run = run.filter(|run| run.project == project);
     Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
 }
