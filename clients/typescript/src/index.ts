@@ -28,7 +28,7 @@ export {
   WatchbellError,
 } from "./error.js";
 export { Worker } from "./worker.js";
-export type { Context, DrainOptions, Handler, HandlerOptions, WorkerOptions } from "./worker.js";
+export type { Context, DrainOptions, Handler, HandlerOptions, RunOptions, WorkerOptions } from "./worker.js";
 export type {
   Attempt,
   CommandSpec,
