@@ -85,6 +85,9 @@ export class Unreachable extends WatchbellError {
   }
 }
 
+/** A run has not ended in the time that `wait` was given: wait again. */
+export class Unfinished extends WatchbellError {}
+
 /** A later life of this worker was heard, so this one has ended. Give each process a name of its own. */
 export class Superseded extends WatchbellError {}
 

@@ -8,7 +8,7 @@
  */
 
 export { Client } from "./client.js";
-export type { ClientOptions, QueueRunFilter, RunFilter, SubmitOptions } from "./client.js";
+export type { ClientOptions, QueueRunFilter, RunFilter, SubmitOptions, WaitOptions } from "./client.js";
 export {
   Cancelled,
   Conflict,
@@ -24,6 +24,7 @@ export {
   Unauthorized,
   Unavailable,
   Unconfirmed,
+  Unfinished,
   Unreachable,
   WatchbellError,
 } from "./error.js";
