@@ -96,7 +96,10 @@ export class DoNotRetry extends Error {
   override name = "DoNotRetry";
 }
 
-/** What a handler throws if the run failed and may be tried again no sooner than after `ms`, at most an hour. */
+/**
+ * What a handler throws if the run failed and may be tried again no sooner than after `ms`, at most an hour, and no sooner than the
+ * pause that the run's `retry` would make: for shorter ones submit with `retry: { delay: "1s", backoff: "constant" }`.
+ */
 export class RetryAfter extends Error {
   override name = "RetryAfter";
 
