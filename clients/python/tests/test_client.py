@@ -142,6 +142,15 @@ class Asking(unittest.TestCase):
         self.assertEqual([run.id for run in odd], ids[1::2])
         self.assertEqual(list(self.client.runs("pages", state="dead")), [])
 
+    def test_a_run_that_ends_between_two_lists_comes_once(self):
+        first, second = self.client.submit_many("turns", [RunSpec("echo"), RunSpec("echo")])
+        found = []
+        for run in self.client.runs("turns", limit=1):
+            if not found:
+                self.client.cancel(first.id)
+            found.append(run.id)
+        self.assertEqual(found, [first.id, second.id])
+
     def test_many_runs_are_specs_and_nothing_else(self):
         for bad in (("echo", "secret"), {"handler": "echo", "payload": "secret"}, "secret"):
             with self.assertRaisesRegex(TypeError, r'RunSpec\("welcome", payload\); run 1 is a \w+$') as caught:

@@ -145,7 +145,8 @@ export class Client {
 
   /**
    * The latest runs of all triggers and queues, newest first, page after page. With `queue`, first those of it that have not
-   * ended, in the order in which they came, and then those that have.
+   * ended, in the order in which they came, and then those that have; one that ends meanwhile comes once. Queues have no filter
+   * by time: with `from` and `to` all unfinished runs of the queue are fetched, and looked through here.
    */
   async *runs(filter: RunFilter = {}, options: CallOptions = {}): AsyncIterableIterator<Run> {
     const { pageSize, labels, state, ...rest } = filter;
@@ -154,14 +155,19 @@ export class Client {
     const ended = queue === undefined ? states : states.filter((one) => !isUnfinished(one));
     const unfinished = states.filter(isUnfinished);
     const common = { label: labelTexts(labels), limit: pageSize };
+    const given = new Set<string>();
     if (queue !== undefined && kind !== "notification" && (unfinished.length > 0 || states.length === 0)) {
       const query = { ...common, key, state: unfinished };
       for await (const run of this.#pages<Run>(`/v1/queues/${part(queue)}/runs`, query, options)) {
-        if (isBetween(run.slot, filter)) yield run;
+        if (!isBetween(run.slot, filter)) continue;
+        given.add(run.id);
+        yield run;
       }
     }
     if (ended.length > 0 || states.length === 0) {
-      yield* this.#pages<Run>("/v1/runs", { ...rest, ...common, state: ended }, options);
+      for await (const run of this.#pages<Run>("/v1/runs", { ...rest, ...common, state: ended }, options)) {
+        if (!given.has(run.id)) yield run;
+      }
     }
   }
 

@@ -102,6 +102,9 @@ export interface DrainOptions {
 /** How long a server may take beside what it is asked to wait. */
 const ANSWER_MS = 5_000;
 const PAUSE_MS_MAX = 5_000;
+/** One quick answer is usual: it brings a cookie. */
+const QUICK_ANSWERS_MAX = 2;
+const QUICK_PAUSE_MS_MAX = 1_000;
 const ERROR_CHARS_MAX = 1_000;
 const RETRY_AFTER_MS_MAX = 3_600_000;
 
@@ -131,6 +134,9 @@ export class Worker {
   #pausedUntil = 0;
   #failures = 0;
   #emptyAnswers = 0;
+  /** Claims that were to wait and were answered at once, one after the other; and when the next one may be sent. */
+  #quickAnswers = 0;
+  #claimsFrom = 0;
   #hasBeenHeard = false;
   #isAway = false;
   #hasSaidDraining = false;
@@ -259,24 +265,27 @@ export class Worker {
     this.#endUnconfirmed(now);
     if (this.#isBeating) return;
     if (now < this.#pausedUntil) return this.#wakeAt(this.#pausedUntil);
-    const due = this.#ledger.beatDue;
+    const { beatDue, repeatDue } = this.#ledger;
+    // A claim that reports is answered at once, and what has ended meanwhile goes with the next one.
+    const doesReport = this.#claim !== undefined && !this.#claim.doesWait;
+    const due = doesReport ? beatDue : Math.min(beatDue, repeatDue);
     const isTime = now >= due || this.#ledger.hasNews(now);
+    const isFree = this.#ledger.free(now) > 0;
     if (this.#ledger.isDraining) {
       if (this.#ledger.isEmpty && this.#hasSaidDraining) return this.#finish();
       if (isTime || !this.#hasSaidDraining) void this.#sendBeat();
       else this.#wakeAt(due);
     } else if (this.#claim !== undefined) {
-      // A claim that reports is answered at once, and what has ended meanwhile goes with the next one.
-      if (this.#claim.doesWait ? isTime : now >= due) void this.#sendBeat();
+      if (doesReport ? now >= due : isTime) void this.#sendBeat();
       else this.#wakeAt(due);
-    } else if (this.#ledger.free > 0) {
+    } else if (isFree && now >= this.#claimsFrom) {
       void this.#sendClaim();
       // A claim that waits is answered for no cancel: beats go beside it.
-      this.#wakeAt(this.#ledger.beatDue);
+      this.#wakeAt(Math.min(this.#ledger.beatDue, this.#ledger.repeatDue));
     } else if (isTime) {
       void this.#sendBeat();
     } else {
-      this.#wakeAt(due);
+      this.#wakeAt(isFree ? Math.min(due, this.#claimsFrom) : due);
     }
   }
 
@@ -315,10 +324,9 @@ export class Worker {
 
   async #sendClaim(): Promise<void> {
     const said = this.#ledger.claim(steady());
-    const doesWait = said.told.length === 0;
-    const claim = { ender: new AbortController(), said, doesWait };
+    const waitMs = said.body.wait_ms ?? 0;
+    const claim = { ender: new AbortController(), said, doesWait: waitMs > 0 };
     this.#claim = claim;
-    const waitMs = doesWait ? this.#ledger.waitMs : 0;
     const url = this.#servers.url;
     try {
       const answer = await this.#servers.ask<ClaimAnswer>({
@@ -330,7 +338,8 @@ export class Worker {
       });
       if (this.#claim !== claim) return;
       this.#claim = undefined;
-      this.#take(said, answer);
+      const isNews = this.#take(said, answer);
+      this.#pace(!isNews && steady() - said.sent < waitMs / 2);
     } catch (error) {
       if (this.#claim !== claim) return;
       this.#claim = undefined;
@@ -364,7 +373,16 @@ export class Worker {
     this.#pumpSoon();
   }
 
-  #take(said: Said<unknown>, answer: ClaimAnswer): void {
+  /** A server that answers at once, and with nothing, what was to wait is not asked without a pause. */
+  #pace(isQuick: boolean): void {
+    this.#quickAnswers = isQuick ? this.#quickAnswers + 1 : 0;
+    if (this.#quickAnswers > QUICK_ANSWERS_MAX) {
+      this.#claimsFrom = steady() + backoff(this.#quickAnswers - QUICK_ANSWERS_MAX, QUICK_PAUSE_MS_MAX);
+    }
+  }
+
+  /** Does what an answer asks for; whether it said anything new. */
+  #take(said: Said<unknown>, answer: ClaimAnswer): boolean {
     this.#heard();
     try {
       const orders = this.#ledger.take(said, answer, steady());
@@ -386,9 +404,11 @@ export class Worker {
         const pausedUntil = steady() + backoff(this.#emptyAnswers, this.#ledger.beatMs);
         this.#pausedUntil = Math.min(pausedUntil, this.#ledger.beatDue);
       }
+      return orders.isNews;
     } catch (error) {
       if (!(error instanceof BadToken)) throw error;
       this.#finish(error);
+      return false;
     }
   }
 

@@ -79,6 +79,16 @@ test("many_runs_are_listed_page_after_page", async () => {
   assert.deepEqual(ended, new Set(listed));
 });
 
+test("a_run_that_ends_between_two_lists_comes_once", async () => {
+  const submitted = await client.submitMany("turns", [{ handler: "h" }, { handler: "h" }]);
+  const found: string[] = [];
+  for await (const run of client.runs({ queue: "turns", pageSize: 1 })) {
+    if (found.length === 0) await client.cancel(run.id);
+    found.push(run.id);
+  }
+  assert.deepEqual(found, submitted.map((run) => run.id));
+});
+
 test("runs_of_a_queue_are_those_that_have_not_ended_and_then_those_that_have", async () => {
   const [first, second, third] = await client.submitMany("both", [{ handler: "h" }, { handler: "h" }, { handler: "h" }]);
   const [waits, ended] = [[first?.id, third?.id], [second?.id]];

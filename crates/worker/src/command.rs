@@ -51,7 +51,8 @@ pub const BUSY_PAUSE: Duration = Duration::from_secs(5);
 /// So long is waited for a file system to say what a program is.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// Threads that may wait for file systems. The runtime has more, which others need.
+/// Threads that may wait for file systems. The runtime has more, which others need. One that waits for a place among them waits
+/// for as long as for a file system.
 const LOOKS_MAX: usize = 64;
 
 /// What commands may do on this worker.
@@ -237,18 +238,20 @@ impl Commands {
         said: &str,
         look: impl FnOnce() -> Result<T, CommandRefusal> + Send + 'static,
     ) -> Result<T, CommandRefusal> {
-        let looking = async {
-            let place = Arc::clone(&self.looks).acquire_owned().await.expect("nobody closes it");
-            let look = move || {
-                let _place = place;
-                look()
-            };
-            tokio::task::spawn_blocking(look).await.expect("it does not panic")
+        // Its own file system is not to blame for those of others.
+        let Ok(place) = timeout(LOOK_MAX, Arc::clone(&self.looks).acquire_owned()).await else {
+            return Err(CommandRefusal::NoLooks { path: Shown::new(said), unanswered: LOOKS_MAX });
         };
-        timeout(LOOK_MAX, looking).await.unwrap_or_else(|_| {
+        let place = place.expect("nobody closes it");
+        let looking = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            look()
+        });
+        let Ok(looked) = timeout(LOOK_MAX, looking).await else {
             let why = format!("its file system has not answered for {LOOK_MAX:?}");
-            Err(CommandRefusal::Unreadable { path: Shown::new(said), why })
-        })
+            return Err(CommandRefusal::Unreadable { path: Shown::new(said), why });
+        };
+        looked.expect("it does not panic")
     }
 
     fn zone(&self) -> Option<&str> {
@@ -370,24 +373,52 @@ mod tests {
     use super::*;
     use crate::EndReason;
 
-    /// Commands whose every look at a file waits, as for a file system that does not answer, and a run of one.
+    /// Commands of which as many look at files as may, and are not answered, and a run of another one.
     fn stuck() -> (Commands, Context) {
         let policy = CommandPolicy { allow: AllowList::Any, ..CommandPolicy::default() };
         let mut commands = Commands::new(policy, None);
         commands.looks = Arc::new(Semaphore::new(0));
+        let context = context();
+        (commands, context)
+    }
+
+    fn context() -> Context {
         let run = serde_json::json!({
             "id": "run_1", "token": 1, "attempt": 1, "queue": "q", "scheduled": "2027-01-15T09:00:00Z",
             "command": {"argv": ["/bin/true"]},
         });
-        (commands, Context::detached(serde_json::from_value(run).unwrap()))
+        Context::detached(serde_json::from_value(run).unwrap())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
+        let commands = Commands::new(CommandPolicy::default(), None);
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let look = move || {
+            let _never = answered.recv();
+            Ok(())
+        };
+        // Virtual time stands still while a thread of the runtime works, so it is moved by hand.
+        let looking = commands.looked("/mnt/true", look);
+        let moves = async {
+            tokio::task::yield_now().await;
+            tokio::time::advance(LOOK_MAX).await;
+        };
+        let (looked, ()) = tokio::join!(looking, moves);
+        let why = looked.unwrap_err();
+        assert!(why.may_pass());
+        let why = why.to_string();
+        assert!(why.contains("/mnt/true") && why.contains("has not answered for 30s"), "{why}");
+        drop(answer);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_does_not_wait_without_end_for_those_that_are_not_answered_and_says_so() {
         let (commands, context) = stuck();
         let outcome = timeout(LOOK_MAX * 2, commands.carry_out(context)).await.unwrap();
         let why = outcome.error.unwrap();
-        assert!(why.contains("/bin/true") && why.contains("has not answered for 30s"), "{why}");
+        assert!(why.contains("/bin/true") && why.contains("64 others"), "{why}");
+        assert!(!why.contains("its file system"), "{why}");
         let expected = (RunResult::Failed, false, Some(BUSY_PAUSE));
         assert_eq!((outcome.result, outcome.final_failure, outcome.retry_after), expected);
     }

@@ -156,7 +156,9 @@ class Client:
         labels: Optional[Mapping[str, str]] = None,
         limit: int = 100,
     ) -> Iterator[Run]:
-        """Runs, page after page of `limit`. Those of a queue that have not ended come first, then those that have, newest first."""
+        """Runs, page after page of `limit`. Those of a queue that have not ended come first, then those that have, newest first; one
+        that ends meanwhile comes once.
+        """
         states = [state] if isinstance(state, str) else list(state or [])
         filters: Dict[str, Any] = {"key": key, "limit": limit}
         if labels:
@@ -166,12 +168,17 @@ class Client:
             return
         unfinished = [state for state in states if state in UNFINISHED]
         ended = [state for state in states if state not in UNFINISHED]
+        given = set()
         if unfinished or not states:
             path = _path("queues", queue, "runs")
-            yield from self._pages(read_run, path, {**filters, "state": ",".join(unfinished)})
+            for run in self._pages(read_run, path, {**filters, "state": ",".join(unfinished)}):
+                given.add(run.id)
+                yield run
         if ended or not states:
             filters = {**filters, "queue": queue, "state": ",".join(ended)}
-            yield from self._pages(read_run, "/v1/runs", filters)
+            for run in self._pages(read_run, "/v1/runs", filters):
+                if run.id not in given:
+                    yield run
 
     def wait(self, run_id: str, timeout: float = 60.0) -> Run:
         """The run when it has ended; TimeoutError if it has not within so many seconds. It is looked at again and again, also

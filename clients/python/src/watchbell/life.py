@@ -356,7 +356,10 @@ class Life:
         except WatchbellError as why:
             error = why
         with self._lock:
-            self._ledger.failed(request)
+            if isinstance(error, Unreachable) and not error.may_be_done:
+                self._ledger.unheard(request)
+            else:
+                self._ledger.failed(request)
             if call is None or not call.is_aborted:
                 # Nobody has heard it: a beat need not wait.
                 self._last_sent = 0.0
@@ -550,9 +553,11 @@ class Life:
     def _ended(self, execution: Execution, raised: Optional[BaseException]) -> None:
         result = execution.result(raised, clock.now())
         execution.has_ended = True
-        if result["result"] == "failed" and not execution.is_reported:
-            self._tell_failure(execution, raised, result["error"])
+        is_told = result["result"] != "failed" or execution.is_reported
         self._printer.end(execution, functools.partial(self._report, execution, result))
+        if not is_told:
+            # Last: what logs may raise, and its run has ended all the same.
+            self._tell_failure(execution, raised, result["error"])
 
     def _tell_failure(self, execution: Execution, raised: Optional[BaseException], error: str) -> None:
         # One that took too long may have raised nothing, and the text of a `Failed` lacks its class.

@@ -193,7 +193,11 @@ impl Life {
     fn failed(&self, request: &Request, why: ClientError) {
         self.sight.requests_failed.add(1);
         let mut state = self.state();
-        state.ledger.failed(request);
+        if why.may_be_done() {
+            state.ledger.failed(request);
+        } else {
+            state.ledger.unheard(request);
+        }
         // Nobody has heard it: a beat need not wait.
         state.last_sent = Duration::ZERO;
         let link = state.link(matches!(request, Request::Claim(_)));
