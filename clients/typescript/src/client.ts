@@ -266,6 +266,7 @@ export class Client {
     const first = steady();
     const last = Math.min(first + this.#patienceMs, until ?? Number.POSITIVE_INFINITY);
     let isSaid = false;
+    let limited = 0;
     // Whether an attempt counted cannot be told by its revision afterwards.
     const isOnce = ask.headers?.["if-match"] !== undefined;
     for (let tried = 1; ; tried += 1) {
@@ -276,7 +277,9 @@ export class Client {
         return await this.#servers.ask<T>({ ...ask, timeoutMs, signal: options.signal });
       } catch (error) {
         const wish = wishMs(error, this.#servers.count);
-        if (wish === undefined || tried > this.#retriesAfter(error)) {
+        if (error instanceof LimitReached) limited += 1;
+        const counted = this.#retries === undefined ? limited : tried;
+        if (wish === undefined || counted > (this.#retries ?? LIMIT_RETRIES)) {
           throw error;
         }
         if (isOnce && (error as Unreachable | Unavailable).mayBeDone) {
@@ -298,10 +301,6 @@ export class Client {
         await pause(wait, options.signal);
       }
     }
-  }
-
-  #retriesAfter(error: unknown): number {
-    return this.#retries ?? (error instanceof LimitReached ? LIMIT_RETRIES : Number.POSITIVE_INFINITY);
   }
 }
 

@@ -8,7 +8,6 @@ carries it out once.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import secrets
 import time
@@ -331,7 +330,8 @@ class Client:
         """Asks until there is an answer, asking again is of no use, or it is `until`. `doubts` gets what may have been done before."""
         data = None if body is None else encode(body)
         doubts = [] if doubts is None else doubts
-        begun, tried, servers, is_told = clock.now(), 0, len(self._transport.servers), False
+        begun, tried, limited, servers, is_told = clock.now(), 0, 0, len(self._transport.servers), False
+        retries = _LIMIT_RETRIES if self._retries is None else self._retries
         last = begun + self._patience if until is None else min(until, begun + self._patience)
         while True:
             place = self._place
@@ -351,11 +351,13 @@ class Client:
                     doubts.append(error)
                     continue
                 tried += 1
+                limited += isinstance(error, LimitReached)
                 self._place = (place + 1) % servers
                 wish = getattr(error, "retry_after", None) or 0.0
                 pause = self._pause(tried // servers, wish) if tried % servers == 0 else 0.0
                 is_late = clock.now() + pause > last
-                if tried >= self._tries(error) * servers or is_late:
+                counted = limited if self._retries is None else tried
+                if counted >= (retries + 1) * servers or is_late:
                     if doubts and isinstance(error, Unreachable):
                         error.may_be_done = True
                     raise
@@ -365,11 +367,6 @@ class Client:
                     is_told = True
                     log.warning("%s; it is asked again for up to %.0f s", error, last - clock.now())
                 time.sleep(pause)
-
-    def _tries(self, error: Exception) -> float:
-        if self._retries is not None:
-            return self._retries + 1
-        return _LIMIT_RETRIES + 1 if isinstance(error, LimitReached) else math.inf
 
     def _pause(self, rounds: int, wish: float) -> float:
         own: float = min(_PAUSE_SECONDS * 2 ** (rounds - 1), _PAUSE_SECONDS_MAX)
