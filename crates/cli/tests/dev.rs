@@ -38,6 +38,7 @@ mod dev {
     mod queue_silence;
     mod queue_storm;
     mod queue_worker;
+    mod readme;
     mod refusal;
     mod server;
     mod setting;

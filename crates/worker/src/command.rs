@@ -182,7 +182,7 @@ impl Commands {
         let judged = tokio::select! {
             biased;
             reason = context.told_to_end() => {
-                return Outcome::ended_early(reason, "it was ended before it was started");
+                return Outcome::never_began(reason, "it was ended before it was started");
             }
             judged = self.judge(context.run()) => judged,
         };
