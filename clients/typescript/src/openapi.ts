@@ -2214,8 +2214,12 @@ export interface components {
         };
         /** @description What a run is as a run of a queue. */
         QueuedPart: {
+            /** @description The program that it runs, and its arguments. Told of a run that has not ended, if it is asked for by its id. */
+            argv?: string[];
             /** @description Somebody has cancelled it, and its worker is being told. */
             cancelling?: boolean;
+            /** @description The handler that it calls. Told of a run that has not ended, if it is asked for by its id. */
+            handler?: string | null;
             /** @description Its concurrency key. */
             key?: string | null;
             /** @description Its labels. */

@@ -87,6 +87,13 @@ export interface HandlerOptions<T> {
   payload?: (value: unknown) => T;
 }
 
+export interface RunOptions {
+  /** Which signals drain it; SIGTERM and SIGINT if it is left out. */
+  signals?: readonly string[];
+  /** Handlers that execute for longer after the first signal are ended by theirs, and their runs given to others; never, if left out. */
+  stopAfterMs?: number;
+}
+
 export interface DrainOptions {
   /** Handlers that execute for longer are ended by their signal, and their runs given to others; never, if left out. */
   stopAfterMs?: number;
@@ -134,6 +141,8 @@ export class Worker {
   #isAway = false;
   #hasSaidDraining = false;
   #stopTimer: Timer | undefined;
+  #stopAt = Number.POSITIVE_INFINITY;
+  #giveUpTimer: Timer | undefined;
   #strictTimer: Timer | undefined;
   #isStopping = false;
   #ending: { resolve: () => void; reject: (error: unknown) => void } | undefined;
@@ -166,11 +175,12 @@ export class Worker {
 
   /**
    * Carries out runs until the worker is drained: by `drain`, by one of these signals, or by `watchbell worker drain`.
-   * A second signal ends handlers early.
+   * A second signal ends handlers early. A third one ends the worker at once: what no server has acknowledged is lost.
    *
-   * Throws if servers refuse the worker from the start, and if a later process took its name.
+   * Throws what servers say if they refuse the worker from the start, `Superseded` if a later process took its name, and
+   * `Unreachable` if handlers were ended early, or the worker at once, and no server took their results.
    */
-  async run(options: { signals?: readonly NodeJS.Signals[] } = {}): Promise<void> {
+  async run(options: RunOptions = {}): Promise<void> {
     if (this.#ended !== undefined) throw new Error("a worker runs once: make another one");
     if (this.#handlers.size === 0) {
       throw new TypeError('the worker has no handler, and each run would fail: call handle("name", ...) before run()');
@@ -179,12 +189,15 @@ export class Worker {
       this.#ending = { resolve, reject };
     });
     this.#ended = ended;
-    const signals = options.signals ?? ["SIGTERM", "SIGINT"];
+    const { signals = ["SIGTERM", "SIGINT"], stopAfterMs } = options;
     // Counted by themselves: the worker may drain already, as a server has asked for that.
-    let isSecond = false;
+    let count = 0;
     const onSignal = (): void => {
-      void this.drain(isSecond ? { stopAfterMs: 0 } : {}).catch(() => undefined);
-      isSecond = true;
+      count += 1;
+      this.#beginDrain();
+      if (count === 1) this.#stopAfter(stopAfterMs);
+      else if (count === 2) this.#stopAfter(0);
+      else this.#giveUp();
     };
     for (const signal of signals) process.on(signal, onSignal);
     this.#pump();
@@ -195,15 +208,23 @@ export class Worker {
     }
   }
 
-  /** Takes no more runs, waits for handlers, reports what came of them, and returns when that is acknowledged. */
+  /**
+   * Takes no more runs, waits for handlers, reports what came of them, and returns when the worker has ended. How it ended
+   * `run` says. Of several calls the one counts that ends handlers soonest.
+   */
   async drain(options: DrainOptions = {}): Promise<void> {
     this.#beginDrain();
-    if (options.stopAfterMs !== undefined) {
-      this.#stopTimer?.stop();
-      this.#stopTimer = after(options.stopAfterMs, () => this.#stop());
-    }
-    if (this.#ended === undefined) this.#stopTimer?.stop();
-    await this.#ended;
+    this.#stopAfter(options.stopAfterMs);
+    await this.#ended?.catch(() => undefined);
+  }
+
+  #stopAfter(ms: number | undefined): void {
+    if (ms === undefined || this.#ending === undefined) return;
+    const at = steady() + ms;
+    if (at >= this.#stopAt) return;
+    this.#stopAt = at;
+    this.#stopTimer?.stop();
+    this.#stopTimer = after(ms, () => this.#stop());
   }
 
   #beginDrain(): void {
@@ -223,10 +244,15 @@ export class Worker {
     if (this.#isStopping || this.#ending === undefined) return;
     this.#isStopping = true;
     for (const execution of this.#executions) this.#abort(execution, new Stopped("the worker stops"));
-    this.#stopTimer = after(this.#graceMs + ANSWER_MS, () => {
-      const count = this.#ledger.unacknowledged;
-      this.#finish(new Unreachable(`no server acknowledged the results of ${count} runs: they are lost`, false));
-    });
+    this.#giveUpTimer = after(this.#graceMs + ANSWER_MS, () => this.#giveUp());
+  }
+
+  /** Ends without what servers have not acknowledged: runs that execute, and results. */
+  #giveUp(): void {
+    const executing = [...this.#executions].filter((execution) => !execution.isReported);
+    const count = executing.length + this.#ledger.unacknowledged;
+    if (count === 0) return this.#finish();
+    this.#finish(new Unreachable(`no server acknowledged the results of ${count} runs: they are lost`, false));
   }
 
   /** Looks what there is to do: begins runs, and says what has to be said. */
@@ -428,6 +454,7 @@ export class Worker {
     this.#ending = undefined;
     this.#wake?.stop();
     this.#stopTimer?.stop();
+    this.#giveUpTimer?.stop();
     this.#strictTimer?.stop();
     this.#claim?.ender.abort();
     this.#claim = undefined;

@@ -77,16 +77,28 @@ test("the_typescript_of_the_readme_compiles_against_the_package", async () => {
   assert.equal(blocks.length, 2);
   await mkdir(join(directory, "src"));
   for (const [at, block] of blocks.entries()) await writeFile(join(directory, "src", `block${at}.mts`), block);
-  const types = join(ROOT, "node_modules/@types");
-  await writeFile(
-    join(directory, "tsconfig.json"),
-    JSON.stringify({
-      compilerOptions: { target: "ES2022", module: "NodeNext", strict: true, noEmit: true, typeRoots: [types], types: ["node"] },
-      include: ["src"],
-    }),
-  );
+  await compile({ typeRoots: [join(ROOT, "node_modules/@types")], types: ["node"] });
+});
+
+test("the_package_needs_no_types_of_others", async () => {
+  await mkdir(join(directory, "src"), { recursive: true });
+  for (const name of await readdir(join(directory, "src"))) await rm(join(directory, "src", name));
+  const lines = [
+    'import { Client, Worker } from "watchbell";',
+    'const worker = new Worker({ queues: ["mail"] });',
+    'worker.handle<{ to: string }>("welcome", async (context, { to }) => context.output(to));',
+    "await worker.run({ signals: [], stopAfterMs: 1_000 });",
+    'await new Client().wait("run_1");',
+  ];
+  await writeFile(join(directory, "src", "alone.mts"), lines.join("\n"));
+  await compile({ types: [] });
+});
+
+async function compile(options: { typeRoots?: string[]; types: string[] }): Promise<void> {
+  const compilerOptions = { target: "ES2022", module: "NodeNext", strict: true, noEmit: true, ...options };
+  await writeFile(join(directory, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["src"] }));
   const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
   await execute(process.execPath, [tsc, "-p", "."], { cwd: directory }).catch((error: { stdout: string }) => {
     assert.fail(error.stdout);
   });
-});
+}

@@ -17,6 +17,7 @@
 //! - [`queue`], [`worker`], [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
 //! - [`config`]: settings, and `watchbell config`; [`connect`]: from settings to a client
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
+//! - [`outage`]: a server that goes while somebody follows what happens
 //! - [`secret`]: a text that is never shown
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
 //! - [`pages`]: metrics and signs of life of what is no server
@@ -47,6 +48,7 @@ mod explain;
 mod import;
 mod key;
 mod mask;
+mod outage;
 mod output;
 mod pages;
 mod progress;

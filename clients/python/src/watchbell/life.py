@@ -146,6 +146,8 @@ class Life:
                     self._limit_drain()
                 elif self._drain_calls == 2:
                     self._stop_handlers()
+                else:
+                    self._give_up()
             elif told == "asked":
                 # Without a limit: what was begun goes on to its end, however long that takes.
                 self._drain()
@@ -209,6 +211,12 @@ class Life:
                     self._ledger.finish(execution.run.held, execution.stopped(now))
                 del self._live[execution.run.id]
             self._claims.notify_all()
+
+    def _give_up(self) -> None:
+        """Waits for nothing more: neither for handlers, nor for servers to take what came of them."""
+        self._abandon_handlers()
+        with self._lock:
+            self._reports_end = clock.now()
 
     def _end(self, threads: Sequence[threading.Thread]) -> None:
         with self._lock:

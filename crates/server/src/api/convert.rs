@@ -241,6 +241,8 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
     let trigger_id = trigger.map(|it| TriggerId { shard, project, serial: it.serial }.to_string());
     let part = QueuedPart {
         queue: view.queue.name.to_string(),
+        handler: None,
+        argv: Vec::new(),
         key: details.and_then(|details| details.key.as_ref()).map(|key| key.text.to_string()),
         labels: queue::labels(details.and_then(|details| details.labels.as_deref())),
         priority: Some(run.order.priority),
