@@ -7,6 +7,7 @@
 //! - [`assignment`]: which server should own which shard
 //! - [`breaker`]: when a host that does not answer is left alone, and when it is tried again
 //! - [`hash`]: a hash that never changes
+//! - [`hold`]: a program that runs on at most one machine
 //! - [`id`]: names of things
 //! - [`instant`]: a moment
 //! - [`jump`]: whether the wall clock was set
@@ -30,6 +31,7 @@
 pub mod assignment;
 pub mod breaker;
 pub mod hash;
+pub mod hold;
 pub mod id;
 pub mod instant;
 pub mod jump;

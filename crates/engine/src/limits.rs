@@ -870,3 +870,12 @@ pub const COUNT_PIECES_MAX: usize = 125;
 
 /// Dead runs that one request looks at: all that a queue may have, and those that are about to go.
 pub const DEAD_LOOKED_AT_MAX: usize = 12_000;
+
+/// Ends of a hold's program that its record keeps.
+pub const HOLD_EXITS_KEPT_MAX: usize = 5;
+
+/// Hand-overs of a hold that its record keeps.
+pub const HOLD_HAND_OVERS_KEPT_MAX: usize = 8;
+
+/// How much of the path of a hold's program its record shows.
+pub const HOLD_PROGRAM_CHARS_MAX: usize = 200;
