@@ -459,6 +459,9 @@ pub const GUEST_ROLES_MAX: usize = 16;
 /// Longest text that a session that came through a server says of itself: where it is reached, or what it does.
 pub const GUEST_TEXT_BYTES_MAX: usize = 512;
 
+/// Elections that a session which came through a server says it campaigns for.
+pub const GUEST_CANDIDACIES_MAX: usize = 16;
+
 /// How far ahead of a server's clock a token that comes through it may be.
 pub const GUEST_TOKEN_AHEAD_MAX: Duration = Duration::from_secs(86_400);
 

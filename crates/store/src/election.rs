@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use engine::lease::{Reading, Token};
 use engine::mutant::{self, Mutant};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::chain::{Chain, ChainError};
-use crate::claim::{Claim, ClaimError, ClaimState, ClaimView, Head};
+use crate::claim::{Claim, ClaimError, ClaimState, ClaimView, Head, Wish};
 use crate::machine::within;
-use crate::session::{Roster, Session, SessionEnd, SessionKey};
+use crate::session::{NodeId, Roster, Session, SessionEnd, SessionKey};
 use crate::{Hints, Refusal, ScanError};
 
 use activity::ActivityLog;
@@ -158,6 +159,15 @@ impl Candidacy {
     pub async fn step_down(&mut self, mut holding: Holding) -> Result<(), ChainError> {
         self.yielded = Some((holding.right.token(), self.session.machine().reading()));
         holding.release().await
+    }
+
+    /// The session of a node that campaigns for the same claim, as the last look at all sessions showed: whom a holder may
+    /// hand over to.
+    pub fn successor(&self, node: &NodeId) -> Option<SessionKey> {
+        let roster = self.session.roster();
+        let roster = roster.borrow();
+        let mut candidates = roster.candidates(self.claim.candidacy()?);
+        candidates.find(|key| key.node() == node && *key != self.session.key()).cloned()
     }
 
     /// Ends the candidacy while the session lives on: makes sure that this node neither has the claim
@@ -328,10 +338,8 @@ impl Candidacy {
             let done = match seen {
                 // The store has forgotten about it.
                 Some(seen) if Some(seen.head.token()) != token => return Ok(None),
-                Some(seen) if seen.wish == token => {
-                    let now = self.session.machine().reading();
-                    self.yielded = token.map(|token| (token, now));
-                    release(&self.session, &mut chain).await.ok();
+                Some(seen) if seen.wished().is_some() => {
+                    self.give_way(&mut chain, seen.wished()).await;
                     return Ok(None);
                 }
                 Some(seen) if seen.approval == token => chain.begin().await,
@@ -347,6 +355,20 @@ impl Candidacy {
             }
         }
         Ok(Some(self.hold(chain)))
+    }
+
+    /// Gives up a claim under which nothing was done yet, because somebody wished so.
+    async fn give_way(&mut self, chain: &mut Chain, wish: Option<&Wish>) {
+        let now = self.session.machine().reading();
+        self.yielded = Some((chain.token(), now));
+        let to = wish.and_then(|wish| self.successor(wish.to.as_ref()?));
+        if let Some(to) = to {
+            let body = chain.head().body.clone().unwrap_or_else(|| RawValue::NULL.to_owned());
+            if chain.hand_over(&to, body).await.is_ok() {
+                return;
+            }
+        }
+        release(&self.session, chain).await.ok();
     }
 
     fn hold(&self, chain: Chain) -> Holding {

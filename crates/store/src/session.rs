@@ -185,6 +185,7 @@ impl Session {
             draining: false,
             unable: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            candidacies: node.candidacies.clone(),
         };
         let mut holder = Holder::new(node.ttl);
         holder.sending(nonce, machine.reading());

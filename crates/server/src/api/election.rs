@@ -153,7 +153,7 @@ fn tell(
             timestamp(Instant(i64::try_from(record.wall_us / 1_000).unwrap_or(i64::MAX)))
         }),
     });
-    let resign_wished = holder.is_some() && seen.wish == Some(seen.head.token());
+    let resign_wished = holder.is_some() && seen.wished().is_some();
     Election { name, state, token: seen.head.token, holder, resign_wished }
 }
 
@@ -170,7 +170,7 @@ pub(super) async fn resign(
     }
     let project = project_name(&handle, caller.project)?;
     let trail = caller.trail(&handle, "election.resign", &name);
-    let mut commit = claim(&project, &name)?.wishing(there.token, &caller.author);
+    let mut commit = claim(&project, &name)?.wishing(there.token, None, &caller.author);
     for (key, value) in trail.entries(RememberedOutcome::Resigned(name.clone()), handle.machine()) {
         let key = Key::new(key).expect("keys of ours are short and printable");
         commit = commit.put(key, value);

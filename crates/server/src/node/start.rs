@@ -138,6 +138,7 @@ async fn join(
         ttl: Ttl::new(config.ttl).map_err(|why| NodeStartError::Corrupt(why.to_string()))?,
         url: config.url.clone(),
         roles: config.roles.clone(),
+        candidacies: Vec::new(),
     };
     let before = former.map(|former| &former.session);
     let (session, keeper) = Session::open_after(before, &store, machine, &about).await?;

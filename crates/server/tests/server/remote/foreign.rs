@@ -62,7 +62,7 @@ async fn another_project_sees_and_touches_nothing() {
         let free = claim.releasing(&claim.look(&ours).await.unwrap(), engine::lease::Nonce(1));
         denied(&store.commit(free.unwrap()).await);
     }
-    denied(&theirs.commit(claim.wishing(holding.right.token().0, "x")).await);
+    denied(&theirs.commit(claim.wishing(holding.right.token().0, None, "x")).await);
     assert!(holding.right.permit().is_some());
     stand.stop().await;
 }

@@ -114,6 +114,7 @@ pub(super) fn node(id: &str) -> session::NodeInfo {
         ttl: engine::lease::Ttl::new(TTL).unwrap(),
         url: None,
         roles: vec!["candidate".to_owned()],
+        candidacies: vec!["default/nightly".to_owned()],
     }
 }
 
