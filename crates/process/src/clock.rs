@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time since the machine started.
-pub(crate) fn since_boot() -> Duration {
+/// The time since the machine started, that in which it slept included: what a [`Deadline`](crate::Deadline) is counted in.
+pub fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime))
         .expect("the clock counts from the machine's start")
 }

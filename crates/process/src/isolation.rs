@@ -60,6 +60,50 @@ impl fmt::Display for Isolation {
 pub enum Wanted {
     /// The strongest that is permitted here.
     Auto,
+    /// The stronger of the two namespaces that is permitted here, or the program is not started.
+    Namespace,
     /// This one, or the program is not started.
     Exactly(Isolation),
+}
+
+impl Wanted {
+    /// The one of a word that people type: `auto`, `namespace`, `cgroup` or `group`.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "auto" => Self::Auto,
+            "namespace" => Self::Namespace,
+            "cgroup" => Self::Exactly(Isolation::Cgroup),
+            "group" => Self::Exactly(Isolation::Group),
+            _ => return None,
+        })
+    }
+
+    /// Whether this isolation would do.
+    pub(crate) fn admits(self, isolation: Isolation) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Namespace => isolation.is_namespace(),
+            Self::Exactly(one) => isolation == one,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_either_of_two_and_everything_else_is_what_it_says() {
+        for (word, admitted) in [
+            ("auto", &Isolation::LADDER[..]),
+            ("namespace", &[Isolation::Namespace, Isolation::UserNamespace]),
+            ("cgroup", &[Isolation::Cgroup]),
+            ("group", &[Isolation::Group]),
+        ] {
+            let wanted = Wanted::of_word(word).unwrap();
+            let all = Isolation::LADDER.into_iter().filter(|it| wanted.admits(*it));
+            assert_eq!(all.collect::<Vec<_>>(), admitted, "{word}");
+        }
+        assert_eq!(Wanted::of_word("user-namespace"), None);
+    }
 }

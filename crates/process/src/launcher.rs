@@ -23,7 +23,7 @@ use crate::limits::{LAUNCH_OVERDUE, START_MAX};
 use crate::message::{Order, Report, TreeName};
 use crate::role::{LAUNCH, OWN_BINARY};
 use crate::supervised::{Control, Shim, Tree};
-use crate::{Isolation, Output, Program, Wanted, file_limit};
+use crate::{Isolation, Output, Program, Streams, Wanted, file_limit, streams};
 
 /// Starts programs, and remembers which isolation is permitted.
 #[derive(Debug)]
@@ -102,14 +102,30 @@ impl Launcher {
 
     /// Starts a program. If this is dropped before it is done, what there is of the program ends.
     pub async fn start(&self, program: &Program) -> Result<Started, StartError> {
-        program.check()?;
-        timeout(START_MAX, self.start_in_room(program)).await.map_err(|_| StartError::TooSlow)?
+        let start = self.start_in_room(program, async |attempt, lock| {
+            attempt.start_with_pipes(program, lock).await
+        });
+        timeout(START_MAX, start).await.map_err(|_| StartError::TooSlow)?
     }
 
-    async fn start_in_room(&self, program: &Program) -> Result<Started, StartError> {
+    /// Starts a program on these streams instead of pipes. It has no descriptor for progress then, and not the
+    /// [`Program::stdin`] that it may name.
+    pub async fn start_on(&self, streams: &Streams, program: &Program) -> Result<Tree, StartError> {
+        let start = self.start_in_room(program, async |attempt, lock| {
+            attempt.start(program, None, streams, lock).await
+        });
+        timeout(START_MAX, start).await.map_err(|_| StartError::TooSlow)?
+    }
+
+    async fn start_in_room<T>(
+        &self,
+        program: &Program,
+        start: impl AsyncFnOnce(Attempt, Option<&OwnedFd>) -> Result<T, StartError>,
+    ) -> Result<T, StartError> {
+        program.check()?;
         let (attempt, refusals) = self.make_room(program).await?;
         let isolation = attempt.isolation;
-        let started = attempt.start(program, self.lock.as_deref()).await?;
+        let started = start(attempt, self.lock.as_deref()).await?;
         self.remember(isolation, &refusals);
         Ok(started)
     }
@@ -141,7 +157,10 @@ impl Launcher {
         let ladder = Isolation::LADDER.into_iter().skip_while(|isolation| *isolation != from);
         // Nobody else has a name in the user namespace of the supervisor's own user.
         let needs_others = program.other_user().is_some();
-        ladder.filter(|it| !needs_others || *it != Isolation::UserNamespace).collect()
+        ladder
+            .filter(|it| self.wanted.admits(*it))
+            .filter(|it| !needs_others || *it != Isolation::UserNamespace)
+            .collect()
     }
 
     fn remember(&self, isolation: Isolation, refusals: &[Refusal]) {
@@ -208,9 +227,9 @@ impl Attempt {
         }
     }
 
-    /// Starts the program in it.
-    async fn start(
-        mut self,
+    /// Starts the program in it, with a pipe for each thing that it prints.
+    async fn start_with_pipes(
+        self,
         program: &Program,
         lock: Option<&OwnedFd>,
     ) -> Result<Started, StartError> {
@@ -219,12 +238,30 @@ impl Attempt {
         let (stderr, their_stderr) = pipe()?;
         let (progress, their_progress) = pipe()?;
         let stdin = stdin_of(program).map_err(busy)?;
+        let streams = Streams { stdin, stdout: their_stdout, stderr: their_stderr };
+        let shim = Arc::clone(&self.shim);
+        let tree = self.start(program, Some(their_progress), &streams, lock).await?;
+        let output = |pipe| Output::new(pipe, Arc::clone(&shim)).map_err(busy);
+        let (stdout, stderr, progress) = (output(stdout)?, output(stderr)?, output(progress)?);
+        Ok(Started { tree, stdout, stderr, progress })
+    }
+
+    /// Starts the program in it.
+    async fn start(
+        mut self,
+        program: &Program,
+        progress: Option<OwnedFd>,
+        streams: &Streams,
+        lock: Option<&OwnedFd>,
+    ) -> Result<Tree, StartError> {
         let about = sealed(&program.encode()).map_err(busy)?;
-        let theirs = [&their_progress, &about, &stdin, &their_stdout, &their_stderr];
-        let theirs: Vec<_> = theirs.into_iter().chain(lock).map(AsFd::as_fd).collect();
-        let start = Order::Start { until: program.until };
+        let streams = [&streams.stdin, &streams.stdout, &streams.stderr];
+        let theirs = progress.iter().chain([&about]).chain(streams).chain(lock);
+        let theirs: Vec<_> = theirs.map(AsFd::as_fd).collect();
+        let (deadline, has_progress) = (program.deadline, progress.is_some());
+        let start = Order::Start { deadline, has_progress };
         start.send(&self.control.0, &theirs).map_err(|_| StartError::Interrupted)?;
-        drop((their_progress, about, stdin, their_stdout, their_stderr));
+        drop((progress, about));
 
         let report = self.control.receive().await.map_err(busy)?;
         match report.map(|report| report.message) {
@@ -236,10 +273,7 @@ impl Attempt {
             None => return Err(StartError::Interrupted),
             Some(other) => unreachable!("nothing else follows a start: {other:?}"),
         }
-        let output = |pipe| Output::new(pipe, Arc::clone(&self.shim)).map_err(busy);
-        let (stdout, stderr, progress) = (output(stdout)?, output(stderr)?, output(progress)?);
-        let tree = Tree::new(self.control, self.shim, self.launch, self.isolation);
-        Ok(Started { tree, stdout, stderr, progress })
+        Ok(Tree::new(self.control, self.shim, self.launch, self.isolation, deadline))
     }
 }
 
@@ -302,7 +336,7 @@ fn next_name() -> TreeName {
 fn stdin_of(program: &Program) -> io::Result<OwnedFd> {
     match &program.stdin {
         Some(bytes) => sealed(bytes),
-        None => Ok(std::fs::File::open("/dev/null")?.into()),
+        None => streams::nothing(),
     }
 }
 

@@ -37,6 +37,7 @@
 
 mod cgroup;
 mod clock;
+mod deadline;
 mod error;
 mod file_limit;
 mod isolation;
@@ -47,9 +48,12 @@ mod outcome;
 mod output;
 mod program;
 mod role;
+mod streams;
 mod supervised;
 mod tree;
 
+pub use clock::since_boot;
+pub use deadline::Deadline;
 pub use error::{Fault, Lost, ProgramError, Refusal, StartError, Step};
 pub use file_limit::raise_file_limit;
 pub use isolation::{Isolation, Wanted};
@@ -58,4 +62,6 @@ pub use outcome::{Cause, End, Outcome, Usage};
 pub use output::Output;
 pub use program::{Limits, PROGRESS_VARIABLE, Program, User};
 pub use role::run_role_if_asked;
+pub use rustix::process::Signal;
+pub use streams::Streams;
 pub use supervised::{Guards, Tree};

@@ -25,6 +25,10 @@ pub(crate) const SHIM_OVERDUE: Duration = Duration::from_secs(1);
 /// How long it may take after that before it is killed.
 pub(crate) const SHIM_OVERDUE_AGAIN: Duration = Duration::from_secs(4);
 
+/// How long a tree with a deadline may be there after it before the supervisor tells the shim to go on, and as long again
+/// before the shim is killed.
+pub(crate) const SHIM_LATE: Duration = Duration::from_millis(50);
+
 /// How long a launch may take to leave after its shim: it has nothing to do any more, but may have been stopped.
 pub(crate) const LAUNCH_OVERDUE: Duration = Duration::from_secs(1);
 

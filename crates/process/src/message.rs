@@ -1,15 +1,15 @@
 //! What supervisor, launch and shim tell each other, over one socket.
 //!
-//! A message is eight numbers in one packet, some with descriptors beside them. There is no version: both ends are the
+//! A message is nine numbers in one packet, some with descriptors beside them. There is no version: both ends are the
 //! same binary, always. Reading and writing one needs no memory but the stack, so the shim may do it at any time.
 //!
 //! The supervisor gives orders, in this order: `Prepare`, which launch takes; then, once the shim is `Ready`, `Start`; then
-//! any number of `Stop` and `Kill`. Before the shim is ready there is no program, so until then the closing of the socket
+//! any number of `Confirm`, `Signal`, `Stop` and `Kill`. Before the shim is ready there is no program, so until then the closing of the socket
 //! means that nothing is left, and afterwards the supervisor has the shim's descriptor to wait for.
 //!
-//! A tree may have an end: an instant of the clock since boot at which the shim ends it, whatever has become of the
-//! supervisor, unless it is given a later one before (`Confirm`). The first comes with the start, so that there is no
-//! moment without one.
+//! A tree may have a deadline: two instants of the clock since boot at which the shim tells it to end and ends it, whatever
+//! has become of the supervisor, unless it is given later ones before (`Confirm`). The first come with the start, so that
+//! there is no moment without them.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,13 +22,14 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use crate::Isolation;
+use crate::deadline::Deadline;
 use crate::error::{Fault, Step};
 use crate::limits::GRACE_MAX;
 use crate::outcome::{Cause, End, Usage};
 use crate::program::Limits;
+use crate::{Isolation, Signal};
 
-const WORDS: usize = 8;
+const WORDS: usize = 9;
 const BYTES: usize = WORDS * size_of::<u64>();
 
 type Words = [u64; WORDS];
@@ -39,22 +40,21 @@ pub(crate) enum Order {
     /// To launch, with the lock that it is to hold, if there is one: make room for a tree like this, whose processes may have
     /// so many files open.
     Prepare { isolation: Isolation, limits: Limits, name: TreeName, files: Option<u64> },
-    /// To the shim, with [`START_DESCRIPTORS`] descriptors and the lock, if there is one: start the program.
-    Start { until: Option<Duration> },
+    /// To the shim, with these descriptors: what takes the program's progress, if it has that; the program; its standard
+    /// input, output and error; and the lock, if there is one. Progress is first, so that it gets the lowest number.
+    Start { deadline: Option<Deadline>, has_progress: bool },
     /// Let it go on until then.
-    Confirm { until: Duration },
+    Confirm { deadline: Deadline },
+    /// Pass a signal on to the program.
+    Signal { signal: Signal },
     /// End the program, and kill the tree after the grace.
     Stop { grace: Duration },
     /// Kill the tree.
     Kill,
 }
 
-/// Descriptors that come with [`Order::Start`]: progress first, so that it gets the lowest number; then the program, and
-/// its standard input, output and error.
-pub(crate) const START_DESCRIPTORS: usize = 5;
-
-/// The most that come with any message: a lock may follow those of a start.
-pub(crate) const DESCRIPTORS_MAX: usize = START_DESCRIPTORS + 1;
+/// The most descriptors that come with any message: with [`Order::Start`].
+pub(crate) const DESCRIPTORS_MAX: usize = 6;
 
 /// What no other tree of this machine is called: cgroups have its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(crate) enum Report {
     /// The program does not start. The shim leaves.
     NotStarted { fault: Fault, errno: i32 },
     /// The tree is empty. The shim leaves.
-    Ended { end: End, cause: Cause, duration: Duration, usage: Usage },
+    Ended { end: End, cause: Cause, duration: Duration, usage: Usage, kill_late: Option<Duration> },
 }
 
 /// A message with what came beside it.
@@ -105,11 +105,19 @@ impl Order {
                 name.number,
                 files.unwrap_or(0),
                 0,
+                0,
             ],
-            Self::Start { until } => [2, until.map_or(0, nanos), 0, 0, 0, 0, 0, 0],
-            Self::Stop { grace } => [3, nanos(grace.min(GRACE_MAX)), 0, 0, 0, 0, 0, 0],
-            Self::Kill => [4, 0, 0, 0, 0, 0, 0, 0],
-            Self::Confirm { until } => [5, nanos(until), 0, 0, 0, 0, 0, 0],
+            Self::Start { deadline, has_progress } => {
+                let [stop_at, kill_at] = deadline.map_or([0, 0], instants);
+                [2, stop_at, kill_at, has_progress.into(), 0, 0, 0, 0, 0]
+            }
+            Self::Stop { grace } => [3, nanos(grace.min(GRACE_MAX)), 0, 0, 0, 0, 0, 0, 0],
+            Self::Kill => [4, 0, 0, 0, 0, 0, 0, 0, 0],
+            Self::Confirm { deadline } => {
+                let [stop_at, kill_at] = instants(deadline);
+                [5, stop_at, kill_at, 0, 0, 0, 0, 0, 0]
+            }
+            Self::Signal { signal } => [6, number(signal.as_raw()), 0, 0, 0, 0, 0, 0, 0],
         }
     }
 
@@ -122,10 +130,16 @@ impl Order {
                 name: TreeName { supervisor: supervisor.try_into().ok()?, number },
                 files: some(files),
             },
-            [2, until, ..] => Self::Start { until: some(until).map(Duration::from_nanos) },
+            [2, stop_at, kill_at, has_progress, ..] => {
+                let deadline = some(kill_at).map(|kill_at| deadline(stop_at, kill_at));
+                Self::Start { deadline, has_progress: has_progress != 0 }
+            }
             [3, grace, ..] => Self::Stop { grace: Duration::from_nanos(grace) },
             [4, ..] => Self::Kill,
-            [5, until, ..] => Self::Confirm { until: Duration::from_nanos(until) },
+            [5, stop_at, kill_at, ..] => Self::Confirm { deadline: deadline(stop_at, kill_at) },
+            [6, signal, ..] => {
+                Self::Signal { signal: Signal::from_named_raw(signal.try_into().ok()?)? }
+            }
             _ => return None,
         })
     }
@@ -143,15 +157,15 @@ impl Report {
 
     fn words(&self) -> Words {
         match *self {
-            Self::Ready => [1, 0, 0, 0, 0, 0, 0, 0],
+            Self::Ready => [1, 0, 0, 0, 0, 0, 0, 0, 0],
             Self::Refused { step, errno } => {
-                [2, index(&Step::ALL, step), number(errno), 0, 0, 0, 0, 0]
+                [2, index(&Step::ALL, step), number(errno), 0, 0, 0, 0, 0, 0]
             }
-            Self::Started => [3, 0, 0, 0, 0, 0, 0, 0],
+            Self::Started => [3, 0, 0, 0, 0, 0, 0, 0, 0],
             Self::NotStarted { fault, errno } => {
-                [4, index(&FAULTS, fault), number(errno), 0, 0, 0, 0, 0]
+                [4, index(&FAULTS, fault), number(errno), 0, 0, 0, 0, 0, 0]
             }
-            Self::Ended { end, cause, duration, usage } => {
+            Self::Ended { end, cause, duration, usage, kill_late } => {
                 let (kind, code) = match end {
                     End::Exited(code) => (0, code),
                     End::Signaled(signal) => (1, signal),
@@ -166,6 +180,7 @@ impl Report {
                     nanos(usage.cpu_user),
                     nanos(usage.cpu_system),
                     usage.memory_peak_bytes,
+                    kill_late.map_or(0, nanos),
                 ]
             }
         }
@@ -180,21 +195,24 @@ impl Report {
             [4, fault, why, ..] => {
                 Self::NotStarted { fault: at(&FAULTS, fault)?, errno: errno(why)? }
             }
-            [5, kind, code, cause, duration, user, system, memory_peak_bytes] => Self::Ended {
-                end: match kind {
-                    0 => End::Exited(errno(code)?),
-                    1 => End::Signaled(errno(code)?),
-                    2 => End::Unseen,
-                    _ => return None,
-                },
-                cause: at(&CAUSES, cause)?,
-                duration: Duration::from_nanos(duration),
-                usage: Usage {
-                    cpu_user: Duration::from_nanos(user),
-                    cpu_system: Duration::from_nanos(system),
-                    memory_peak_bytes,
-                },
-            },
+            [5, kind, code, cause, duration, user, system, memory_peak_bytes, late] => {
+                Self::Ended {
+                    end: match kind {
+                        0 => End::Exited(errno(code)?),
+                        1 => End::Signaled(errno(code)?),
+                        2 => End::Unseen,
+                        _ => return None,
+                    },
+                    cause: at(&CAUSES, cause)?,
+                    duration: Duration::from_nanos(duration),
+                    usage: Usage {
+                        cpu_user: Duration::from_nanos(user),
+                        cpu_system: Duration::from_nanos(system),
+                        memory_peak_bytes,
+                    },
+                    kill_late: (late != 0).then(|| Duration::from_nanos(late)),
+                }
+            }
             _ => return None,
         })
     }
@@ -222,6 +240,16 @@ fn at<T: Copy>(all: &[T], index: u64) -> Option<T> {
 
 fn number(code: i32) -> u64 {
     u64::try_from(code).unwrap_or(0)
+}
+
+/// Neither is 0, which says that there is no deadline: an instant that is over is over a moment later as well.
+fn instants(deadline: Deadline) -> [u64; 2] {
+    [deadline.stop_at, deadline.kill_at].map(|at| nanos(at).max(1))
+}
+
+fn deadline(stop_at: u64, kill_at: u64) -> Deadline {
+    let [stop_at, kill_at] = [stop_at, kill_at].map(Duration::from_nanos);
+    Deadline { stop_at, kill_at }
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -290,13 +318,26 @@ mod tests {
             let order = Order::Prepare { isolation, limits, name, files: Some(1024) };
             assert_eq!(Order::read(order.words()), Some(order));
         }
-        let until = Duration::from_millis(7);
-        let starts = [None, Some(until)].map(|until| Order::Start { until });
-        let others = [Order::Stop { grace: until }, Order::Kill, Order::Confirm { until }];
-        for order in starts.into_iter().chain(others) {
+        let (grace, later) = (Duration::from_millis(7), Duration::from_millis(8));
+        let deadline = Deadline { stop_at: grace, kill_at: later };
+        for has_progress in [false, true] {
+            for deadline in [None, Some(deadline)] {
+                let order = Order::Start { deadline, has_progress };
+                assert_eq!(Order::read(order.words()), Some(order));
+            }
+        }
+        let signal = Order::Signal { signal: Signal::WINCH };
+        for order in [Order::Stop { grace }, Order::Kill, Order::Confirm { deadline }, signal] {
             assert_eq!(Order::read(order.words()), Some(order));
         }
         assert_eq!(Order::read([16; WORDS]), None);
+    }
+
+    #[test]
+    fn a_deadline_at_the_start_of_the_machine_is_one() {
+        let order = Order::Start { deadline: Some(deadline(0, 0)), has_progress: true };
+        let Some(Order::Start { deadline, .. }) = Order::read(order.words()) else { panic!() };
+        assert!(deadline.is_some());
     }
 
     #[test]
@@ -326,7 +367,10 @@ mod tests {
         };
         let (cause, duration) = (Cause::KilledAfterGrace, Duration::from_nanos(9));
         let ends = [End::Exited(255), End::Signaled(64), End::Unseen];
-        let ended = ends.map(|end| Report::Ended { end, cause, duration, usage });
+        let lates = [None, Some(duration)];
+        let ended = ends.into_iter().flat_map(|end| {
+            lates.map(|kill_late| Report::Ended { end, cause, duration, usage, kill_late })
+        });
         let refused = Step::ALL.map(|step| Report::Refused { step, errno: 38 });
         let faults = FAULTS.map(|fault| Report::NotStarted { fault, errno: 2 });
         let plain = [Report::Ready, Report::Started];

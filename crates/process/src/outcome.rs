@@ -17,6 +17,10 @@ pub struct Outcome {
     pub usage: Option<Usage>,
     /// What kept the tree together.
     pub isolation: Isolation,
+    /// How long after the second instant of its deadline ([`Deadline::kill_at`](crate::Deadline)) the tree was empty, if it was
+    /// not before; none for a program that was not begun. If the shim was killed, this is when the supervisor saw it, and the
+    /// tree may have been empty sooner.
+    pub kill_late: Option<Duration>,
 }
 
 /// How a process ended.
@@ -43,7 +47,8 @@ pub enum Cause {
     KilledAfterGrace,
     /// It was killed on demand.
     Killed,
-    /// Nobody confirmed in time that it may go on, and it was killed.
+    /// Nobody confirmed in time that it may go on: it was told to end, if its deadline left time for that, and killed
+    /// if it did not.
     Unconfirmed,
     /// The shim was killed by somebody else, or had to be because it did not answer; the tree went with it.
     ShimKilled,

@@ -1,15 +1,16 @@
 //! What is to be started, as the supervisor says it and as the shim is told.
 //!
 //! Nothing is inherited: no variable, no descriptor, no working directory. What a program gets is what stands here, and
-//! beside it its standard input, two pipes for what it prints, and one for its progress.
+//! beside it its standard input, two pipes for what it prints, and one for its progress; or, instead of all these, the
+//! [`Streams`](crate::Streams) that its supervisor hands it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::process::{getegid, geteuid};
 
+use crate::deadline::Deadline;
 use crate::error::ProgramError;
 use crate::limits::{ARGUMENT_BYTES_MAX, ARGUMENTS_BYTES_MAX, STDIN_BYTES_MAX};
 
@@ -27,7 +28,7 @@ pub struct Program {
     pub(crate) stdin: Option<Vec<u8>>,
     pub(crate) user: Option<User>,
     pub(crate) limits: Limits,
-    pub(crate) until: Option<Duration>,
+    pub(crate) deadline: Option<Deadline>,
 }
 
 /// Whom a program runs as. It has no supplementary groups then.
@@ -66,7 +67,7 @@ impl Program {
             stdin: None,
             user: None,
             limits: Limits::default(),
-            until: None,
+            deadline: None,
         }
     }
 
@@ -126,12 +127,12 @@ impl Program {
         self
     }
 
-    /// The same with an end: an instant of the clock since boot at which its tree is killed, unless
-    /// [`Tree::confirm`](crate::Tree::confirm) gives it a later one before. The shim sees to it, also when the supervisor
-    /// is stopped or stuck.
+    /// The same with an end: its tree is told to end at the first instant and killed at the second, unless
+    /// [`Tree::confirm`](crate::Tree::confirm) gives it later ones before the first. The shim sees to it, also when the
+    /// supervisor is stopped or stuck.
     #[must_use]
-    pub fn until(mut self, until: Duration) -> Self {
-        self.until = Some(until);
+    pub fn deadline(mut self, deadline: Deadline) -> Self {
+        self.deadline = Some(deadline);
         self
     }
 

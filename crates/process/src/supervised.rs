@@ -16,8 +16,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::deadline::{Deadline, lateness};
 use crate::error::Lost;
-use crate::limits::{GRACE_MAX, LAUNCH_OVERDUE, SHIM_OVERDUE, SHIM_OVERDUE_AGAIN};
+use crate::limits::{GRACE_MAX, LAUNCH_OVERDUE, SHIM_LATE, SHIM_OVERDUE, SHIM_OVERDUE_AGAIN};
 use crate::message::{Order, Received, Report};
 use crate::outcome::{Cause, End, Outcome};
 use crate::{Isolation, clock};
@@ -31,6 +32,8 @@ pub struct Tree {
     isolation: Isolation,
     guards: Guards,
     started: Duration,
+    /// Until when it may go on, as far as the shim was told.
+    deadline: Option<Deadline>,
     /// The shim's last word, once it has said it.
     report: Option<Report>,
     /// When the shim should have ended the tree, if it was told to.
@@ -56,6 +59,7 @@ impl Tree {
         shim: Arc<Shim>,
         launch: Child,
         isolation: Isolation,
+        deadline: Option<Deadline>,
     ) -> Self {
         let started = clock::since_boot();
         let guards = Guards { launch: launch.id(), shim: shim.id };
@@ -66,6 +70,7 @@ impl Tree {
             isolation,
             guards,
             started,
+            deadline,
             report: None,
             overdue_at: None,
             was_nudged: false,
@@ -93,11 +98,19 @@ impl Tree {
         self.order(Order::Kill, Duration::ZERO);
     }
 
-    /// Lets it go on until this instant of the clock since boot. For a program that was started with an end
-    /// ([`Program::until`](crate::Program::until)): another one has none.
-    pub fn confirm(&mut self, until: Duration) {
+    /// Lets it go on until this deadline, if that is later. For a program that was started with one
+    /// ([`Program::deadline`](crate::Program::deadline)), and has not been told to end by it.
+    pub fn confirm(&mut self, deadline: Deadline) {
         // A shim with so many orders that it takes no more gets the next one.
-        let _ = Order::Confirm { until }.send(&self.control.0, &[]);
+        let order = Order::Confirm { deadline };
+        if order.send(&self.control.0, &[]).is_ok() {
+            self.deadline = self.deadline.map(|earlier| earlier.max(deadline));
+        }
+    }
+
+    /// Passes a signal on to the program, and to nothing else of the tree. What comes of it is the program's own doing.
+    pub fn signal(&mut self, signal: Signal) {
+        let _ = Order::Signal { signal }.send(&self.control.0, &[]);
     }
 
     /// A shim that does not take orders any more has either ended, or has so many that one of them ends it.
@@ -114,17 +127,14 @@ impl Tree {
             return outcome.clone();
         }
         self.hear_out_the_shim().await;
-        let outcome = match self.prove_empty().await {
-            Ok(()) => Ok(self.conclude()),
-            Err(lost) => Err(lost),
-        };
+        let outcome = self.prove_empty().await.map(|empty_at| self.conclude(empty_at));
         self.outcome.insert(outcome).clone()
     }
 
     /// Until the shim is gone, and all that it said is heard.
     async fn hear_out_the_shim(&mut self) {
         loop {
-            let overdue_at = self.overdue_at;
+            let overdue_at = self.overdue_at();
             let overdue = async {
                 match overdue_at {
                     Some(at) => sleep_until(at).await,
@@ -141,40 +151,56 @@ impl Tree {
         }
     }
 
+    /// When the shim should have ended the tree at the latest.
+    fn overdue_at(&self) -> Option<Instant> {
+        let of_deadline = self.past_deadline().filter(|_| !self.was_nudged);
+        self.overdue_at.into_iter().chain(of_deadline.map(|left| Instant::now() + left)).min()
+    }
+
+    /// How long it is until the tree should be gone because of its deadline.
+    fn past_deadline(&self) -> Option<Duration> {
+        let left = |deadline: Deadline| deadline.kill_at.saturating_sub(clock::since_boot());
+        self.deadline.map(|deadline| left(deadline) + SHIM_LATE)
+    }
+
     /// The shim had its time, so it was stopped by somebody: it shall go on, and finds its orders. If that does not help, in a
     /// namespace its death is the tree's; elsewhere nobody but the shim can end it.
     fn end_the_shim(&mut self) {
-        let signal = if self.isolation.is_namespace() && self.was_nudged {
-            Signal::KILL
+        let (signal, patience) = if self.isolation.is_namespace() && self.was_nudged {
+            (Signal::KILL, None)
         } else {
-            Signal::CONT
+            (Signal::CONT, self.past_deadline())
         };
         let _ = pidfd_send_signal(&self.shim.pidfd, signal);
         self.was_nudged = true;
-        self.overdue_at = Some(Instant::now() + SHIM_OVERDUE_AGAIN);
+        let patience = patience.map_or(SHIM_OVERDUE_AGAIN, |it| it.min(SHIM_OVERDUE_AGAIN));
+        self.overdue_at = Some(Instant::now() + patience);
     }
 
     /// The shim is gone. Whose word is it that nothing is left: the kernel's, the shim's, or launch's, which ends what a shim
-    /// that was killed has left behind?
-    async fn prove_empty(&mut self) -> Result<(), Lost> {
+    /// that was killed has left behind? With the instant since boot at which that was known.
+    async fn prove_empty(&mut self) -> Result<Duration, Lost> {
+        let shim_gone_at = clock::since_boot();
         if self.isolation.is_namespace() || self.report.is_some() {
             // Only so that launch is reaped here, and not at some later time.
             let _ = timeout(LAUNCH_OVERDUE, self.launch.wait()).await;
-            return Ok(());
+            return Ok(shim_gone_at);
         }
         match self.launch.wait().await {
-            Ok(status) if status.success() => Ok(()),
+            Ok(status) if status.success() => Ok(clock::since_boot()),
             _ => Err(Lost),
         }
     }
 
-    fn conclude(&self) -> Outcome {
+    fn conclude(&self, empty_at: Duration) -> Outcome {
         let isolation = self.isolation;
-        if let Some(Report::Ended { end, cause, duration, usage }) = self.report {
-            return Outcome { end, cause, duration, usage: Some(usage), isolation };
+        if let Some(Report::Ended { end, cause, duration, usage, kill_late }) = self.report {
+            return Outcome { end, cause, duration, usage: Some(usage), isolation, kill_late };
         }
-        let duration = clock::since_boot().saturating_sub(self.started);
-        Outcome { end: End::Unseen, cause: Cause::ShimKilled, duration, usage: None, isolation }
+        let (end, cause) = (End::Unseen, Cause::ShimKilled);
+        let duration = empty_at.saturating_sub(self.started);
+        let kill_late = lateness(self.deadline.map(|deadline| deadline.kill_at), empty_at);
+        Outcome { end, cause, duration, usage: None, isolation, kill_late }
     }
 }
 

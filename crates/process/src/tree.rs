@@ -70,6 +70,29 @@ impl Ender {
         }
     }
 
+    /// Sends SIGTERM to all of the tree, the program for certain, and as many others as are found. Who was stopped by a signal
+    /// must go on to end.
+    pub(crate) fn tell_to_end(&self, program: Pid) {
+        let tell = |pid| {
+            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, Signal::CONT);
+        };
+        match &self.0 {
+            Manner::Everything => {
+                let _ = kill(NixPid::from_raw(-1), NixSignal::SIGTERM);
+                let _ = kill(NixPid::from_raw(-1), NixSignal::SIGCONT);
+            }
+            Manner::Descendants { descendants, .. } => {
+                tell(program);
+                descendants.each(|pid, _| {
+                    if pid != program {
+                        tell(pid);
+                    }
+                });
+            }
+        }
+    }
+
     /// Kills and reaps until nothing is left, and tells of everyone reaped.
     pub(crate) fn end(&mut self, mut reaped: impl FnMut(Pid, WaitStatus)) {
         match &mut self.0 {

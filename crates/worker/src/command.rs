@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use client::queue::CommandSpec;
 use client::worker::ClaimedRun;
-use process::{Isolation, Launcher, Limits, Program, StartError, Started, Wanted};
+use process::{Deadline, Isolation, Launcher, Limits, Program, StartError, Started, Wanted};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -191,7 +191,7 @@ impl Commands {
             Err(refusal) => return self.refuse(context.run(), refusal.to_string()),
         };
         let program = match context.confirmed_until() {
-            Some(until) => program.until(until),
+            Some(until) => program.deadline(Deadline::sudden(until)),
             None => program,
         };
         let started = match self.launcher.start(&program).await {

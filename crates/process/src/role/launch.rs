@@ -3,7 +3,7 @@
 //! A process cannot enter a new PID namespace, only its children are born in it. So the supervisor needs a process that
 //! makes one and has a single child: this. It stays, for two reasons: somebody must reap the shim, also where PID 1
 //! reaps nobody; and where there is no namespace it is the second guard. If the shim is killed there, its orphans come to
-//! launch, which kills them. If launch is killed, the shim goes on without it.
+//! launch, which kills them. If launch is killed, the shim goes on without it. And if the shim is stopped, launch lets it go on.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,7 +13,10 @@ use std::process::{Child, Command, Stdio, exit};
 
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::SigSet;
-use rustix::process::{getegid, geteuid, getpid, set_child_subreaper, setsid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getegid, geteuid, getpid, kill_process, set_child_subreaper, setsid,
+    waitpid,
+};
 use rustix::thread::{
     CapabilitySet, capabilities, configure_capability_in_ambient_set, set_capabilities,
 };
@@ -52,7 +55,7 @@ pub(super) fn run() -> ! {
     separate(isolation).unwrap_or_else(|why| refuse(why));
     let ender = Ender::new(isolation, &cgroups).unwrap_or_else(|why| refuse((Step::ReadProc, why)));
     let shim = match spawn_shim(&control, isolation, &cgroups) {
-        Ok(shim) => shim,
+        Ok(shim) => Pid::from_child(&shim),
         Err(why) => refuse((Step::Shim, why)),
     };
     // The supervisor and the shim have the socket to themselves, so that each sees the other go.
@@ -119,11 +122,23 @@ fn spawn_shim(control: &OwnedFd, isolation: Isolation, cgroups: &Cgroups) -> io:
         .spawn()
 }
 
-/// Waits for the shim, and ends what it left behind: nothing, unless it was killed.
-fn see_out(mut shim: Child, mut ender: Ender, cgroups: &Cgroups, lock: Option<OwnedFd>) -> ! {
-    shim.wait().expect("launch alone reaps its child");
+/// Waits for the shim, and ends what it left behind: nothing, unless it was killed. A shim that somebody stops could not end
+/// its tree in time, so it goes on at once.
+fn see_out(shim: Pid, mut ender: Ender, cgroups: &Cgroups, lock: Option<OwnedFd>) -> ! {
+    while is_stopped(shim) {
+        let _ = kill_process(shim, Signal::CONT);
+    }
     ender.end(|_, _| {});
     cgroups.remove();
     drop(lock);
     exit(0)
+}
+
+/// Waits until the shim is stopped by a signal, or gone.
+fn is_stopped(shim: Pid) -> bool {
+    let changed = waitpid(Some(shim), WaitOptions::UNTRACED);
+    let (_, status) = changed
+        .expect("launch alone reaps its child, and has no signals")
+        .expect("it was waited for");
+    status.stopped()
 }

@@ -1,6 +1,6 @@
 //! The shim: the first process of a tree, and its last.
 //!
-//! It has one program, one socket, one timer, and a list of ways in which the tree ends. Everything that it needs is made
+//! It has one program, one socket, one timer for whatever is due first, and a list of ways in which the tree ends. Everything that it needs is made
 //! before the program starts; from then on it allocates nothing, so that neither a machine without memory nor a program
 //! that eats all of it keeps it from ending the tree.
 //!
@@ -10,7 +10,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, exit};
@@ -37,8 +37,9 @@ use rustix::time::{
 
 use super::{block, refuse, take_control};
 use crate::cgroup::Cgroups;
+use crate::deadline::{Due, Term, lateness};
 use crate::error::{Fault, Step};
-use crate::message::{DESCRIPTORS_MAX, Order, Received, Report, START_DESCRIPTORS};
+use crate::message::{DESCRIPTORS_MAX, Order, Received, Report};
 use crate::outcome::{Cause, End, Usage};
 use crate::program::{PROGRESS_VARIABLE, Program};
 use crate::tree::{self, Ender};
@@ -56,22 +57,25 @@ pub(super) fn run(arguments: Vec<OsString>) -> ! {
     let _ = Report::Ready.send(&control, &[me.as_fd()]);
     drop(me);
 
-    let Ok(Some(Received { message: Order::Start { until }, descriptors })) =
+    let Ok(Some(Received { message: Order::Start { deadline, has_progress }, descriptors })) =
         Order::receive(&control)
     else {
         // The supervisor is gone, or has changed its mind: there is no program yet.
         cgroups.remove();
         exit(0)
     };
-    if until.is_some_and(|until| until <= clock::since_boot()) {
+    let mut term = Term::of(deadline);
+    if term.fall_due(clock::since_boot()) != Due::Nothing {
         // The machine slept, or the shim was stopped: nothing may begin that would have to end at once.
         cgroups.remove();
         let (end, cause, duration) = (End::Unseen, Cause::Unconfirmed, Duration::ZERO);
         let _ = Report::Started.send(&control, &[]);
-        let _ = Report::Ended { end, cause, duration, usage: usage() }.send(&control, &[]);
+        let ended = Report::Ended { end, cause, duration, usage: usage(), kill_late: None };
+        let _ = ended.send(&control, &[]);
         exit(0)
     }
-    match Watch::begin(control.as_fd(), descriptors, until, ender, &cgroups) {
+    let given = Given::of(descriptors, has_progress).expect("the supervisor is this binary");
+    match Watch::begin(control.as_fd(), given, term, ender, &cgroups) {
         Ok(watch) => {
             let _ = Report::Started.send(&control, &[]);
             watch.keep(&cgroups)
@@ -130,6 +134,25 @@ fn adopt_orphans() -> Result<(), (Step, std::io::Error)> {
         .map_err(|why| (Step::Shim, why.into()))
 }
 
+/// What came with the order to start.
+struct Given {
+    progress: Option<OwnedFd>,
+    about: OwnedFd,
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    lock: Option<OwnedFd>,
+}
+
+impl Given {
+    fn of(descriptors: [Option<OwnedFd>; DESCRIPTORS_MAX], has_progress: bool) -> Option<Self> {
+        let mut all = descriptors.into_iter().flatten();
+        let progress = if has_progress { Some(all.next()?) } else { None };
+        let (about, stdin, stdout, stderr) = (all.next()?, all.next()?, all.next()?, all.next()?);
+        Some(Self { progress, about, stdin, stdout, stderr, lock: all.next() })
+    }
+}
+
 /// A program that runs, and what the shim watches it with.
 struct Watch<'a> {
     control: BorrowedFd<'a>,
@@ -140,10 +163,10 @@ struct Watch<'a> {
     started: Duration,
     /// Why the program ends, if it does now.
     cause: Cause,
-    /// When the tree is killed, if it is to stop.
-    kill_at: Option<Duration>,
-    /// When the tree is killed unless it is confirmed again, if it has to be.
-    until: Option<Duration>,
+    /// When the tree is killed because it did not stop, if it was told to.
+    grace_ends: Option<Duration>,
+    /// Its right to go on.
+    term: Term,
     /// How the program ended, and when.
     end: Option<(End, Duration)>,
     /// Held as long as the shim is there, and never passed on.
@@ -160,8 +183,8 @@ enum Next {
 impl<'a> Watch<'a> {
     fn begin(
         control: BorrowedFd<'a>,
-        descriptors: [Option<OwnedFd>; DESCRIPTORS_MAX],
-        until: Option<Duration>,
+        given: Given,
+        term: Term,
         mut ender: Ender,
         cgroups: &Cgroups,
     ) -> Result<Self, (Fault, std::io::Error)> {
@@ -170,14 +193,14 @@ impl<'a> Watch<'a> {
         let timer =
             timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC).map_err(failed)?;
         cgroups.enter().map_err(|why| (Fault::Program, why))?;
-        let [of_start @ .., lock] = descriptors;
-        let child = start(of_start);
+        let Given { progress, about, stdin, stdout, stderr, lock } = given;
+        let child = start(progress, about, [stdin, stdout, stderr]);
         cgroups.go_home();
         cgroups.tighten();
         let program = Pid::from_child(&child?);
         ender.group(program);
         let (started, cause) = (clock::since_boot(), Cause::Itself);
-        let (kill_at, end) = (None, None);
+        let (grace_ends, end) = (None, None);
         let watch = Self {
             control,
             deaths,
@@ -186,8 +209,8 @@ impl<'a> Watch<'a> {
             program,
             started,
             cause,
-            kill_at,
-            until,
+            grace_ends,
+            term,
             end,
             _lock: lock,
         };
@@ -204,10 +227,12 @@ impl<'a> Watch<'a> {
         }
         let (program, end) = (self.program, &mut self.end);
         self.ender.end(|pid, status| see(program, end, pid, status));
+        let kill_late = lateness(self.term.kill_at(), clock::since_boot());
         cgroups.remove();
         let (end, ended) = self.end.unwrap_or((End::Unseen, clock::since_boot()));
         let duration = ended.saturating_sub(self.started);
-        let report = Report::Ended { end, cause: self.cause, duration, usage: usage() };
+        let (cause, usage) = (self.cause, usage());
+        let report = Report::Ended { end, cause, duration, usage, kill_late };
         let _ = report.send(self.control, &[]);
         exit(0)
     }
@@ -239,17 +264,30 @@ impl<'a> Watch<'a> {
                 return Next::End;
             }
         }
-        let now = clock::since_boot();
-        let is_over = |at: Option<Duration>| at.is_some_and(|at| at <= now);
-        if is_over(self.until) {
-            self.cause = Cause::Unconfirmed;
-        } else if is_over(self.kill_at) {
-            self.cause = Cause::KilledAfterGrace;
-        } else {
-            self.arm();
-            return Next::Watch;
+        self.fall_due(clock::since_boot())
+    }
+
+    /// Does what is due, and sets the timer to what is due next.
+    fn fall_due(&mut self, now: Duration) -> Next {
+        match self.term.fall_due(now) {
+            Due::Kill => {
+                self.cause = Cause::Unconfirmed;
+                return Next::End;
+            }
+            Due::Stop => {
+                self.cause = Cause::Unconfirmed;
+                self.ender.tell_to_end(self.program);
+            }
+            Due::Nothing => {}
         }
-        Next::End
+        if self.grace_ends.is_some_and(|at| at <= now) {
+            if self.cause == Cause::Stopped {
+                self.cause = Cause::KilledAfterGrace;
+            }
+            return Next::End;
+        }
+        self.arm();
+        Next::Watch
     }
 
     /// Whether an order is there, or nobody to give one.
@@ -265,11 +303,14 @@ impl<'a> Watch<'a> {
                 self.stop(grace);
                 Next::Watch
             }
-            Ok(Some(Order::Confirm { until })) => {
-                if let Some(earlier) = self.until {
-                    self.until = Some(earlier.max(until));
-                    self.arm();
-                }
+            Ok(Some(Order::Confirm { deadline })) => {
+                self.term.confirm(deadline);
+                self.arm();
+                Next::Watch
+            }
+            Ok(Some(Order::Signal { signal })) => {
+                // It is our child and not reaped, so the id is its own.
+                let _ = kill_process(self.program, signal);
                 Next::Watch
             }
             Ok(Some(Order::Kill)) => {
@@ -282,20 +323,22 @@ impl<'a> Watch<'a> {
     }
 
     fn stop(&mut self, grace: Duration) {
-        let kill_at = clock::since_boot() + grace;
-        let kill_at = self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at));
-        self.kill_at = Some(kill_at);
-        self.cause = Cause::Stopped;
-        // It is our child and not reaped, so the id is its own. A program that was stopped by a signal must go on to end.
+        let grace_ends = clock::since_boot() + grace;
+        let grace_ends = self.grace_ends.map_or(grace_ends, |earlier| earlier.min(grace_ends));
+        self.grace_ends = Some(grace_ends);
+        if self.cause != Cause::Unconfirmed {
+            self.cause = Cause::Stopped;
+        }
+        // A program that was stopped by a signal must go on to end.
         let _ = kill_process(self.program, Signal::TERM);
         let _ = kill_process(self.program, Signal::CONT);
         self.arm();
     }
 
-    /// Sets the timer to the first instant at which the tree is killed, if there is one: to an instant, so that it is
+    /// Sets the timer to the first instant at which something is due, if there is one: to an instant, so that it is
     /// also right after the machine slept.
     fn arm(&self) {
-        let Some(at) = self.kill_at.into_iter().chain(self.until).min() else { return };
+        let Some(at) = self.grace_ends.into_iter().chain(self.term.next_at()).min() else { return };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let at = Timespec::try_from(at).expect("the clock since boot is far from its end");
         let value = Itimerspec { it_interval: never, it_value: at };
@@ -329,14 +372,13 @@ fn see(program: Pid, end: &mut Option<(End, Duration)>, pid: Pid, status: WaitSt
 /// Starts the program. A signal that somebody sends the whole unit may end the shim in between, where no namespace
 /// protects it: then launch ends what there is.
 fn start(
-    descriptors: [Option<OwnedFd>; START_DESCRIPTORS],
+    progress: Option<OwnedFd>,
+    about: OwnedFd,
+    [stdin, stdout, stderr]: [OwnedFd; 3],
 ) -> Result<Child, (Fault, std::io::Error)> {
-    let [progress, about, stdin, stdout, stderr] =
-        descriptors.map(|descriptor| descriptor.expect("a start comes with its descriptors"));
     let mut bytes = Vec::new();
     std::fs::File::from(about).read_to_end(&mut bytes).map_err(|why| (Fault::Program, why))?;
     let program = Program::decode(&bytes).expect("the supervisor is this binary");
-    fcntl_setfd(&progress, FdFlags::empty()).map_err(|why| (Fault::Program, why.into()))?;
 
     let mut command = Command::new(&program.path);
     if let Some(name) = &program.name {
@@ -346,12 +388,15 @@ fn start(
         .args(&program.arguments)
         .env_clear()
         .envs(program.variables.iter().map(|(name, value)| (name, value)))
-        .env(PROGRESS_VARIABLE, std::os::fd::AsRawFd::as_raw_fd(&progress).to_string())
         .current_dir(&program.directory)
         .stdin(stdin)
         .stdout(stdout)
         .stderr(stderr)
         .process_group(0);
+    if let Some(progress) = &progress {
+        fcntl_setfd(progress, FdFlags::empty()).map_err(|why| (Fault::Program, why.into()))?;
+        command.env(PROGRESS_VARIABLE, progress.as_raw_fd().to_string());
+    }
     if let Some(user) = program.user {
         // This also leaves all supplementary groups.
         command.uid(user.uid).gid(user.gid);

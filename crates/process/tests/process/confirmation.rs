@@ -6,9 +6,8 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use process::{Cause, End, Isolation, Started};
+use process::{Cause, Deadline, End, Isolation, Started, since_boot};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state};
 
@@ -21,10 +20,6 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// Long enough for anything.
 const SOON_MAX: Duration = Duration::from_secs(64);
-
-fn since_boot() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap()
-}
 
 /// Tries each isolation, with more time again and again as long as an instant came too soon.
 async fn each_isolation(attempt: impl AsyncFn(Isolation, Duration) -> ControlFlow<()>) {
@@ -51,7 +46,7 @@ async fn a_tree_that_nobody_confirms_is_killed_at_its_instant() {
     each_isolation(async |isolation, soon| {
         let mark = Mark::new();
         let until = since_boot() + soon;
-        let program = mark.on(sh(DEAF)).until(until);
+        let program = mark.on(sh(DEAF)).deadline(Deadline::sudden(until));
         let Started { mut tree, stdout: _stdout, .. } = start(isolation, &program).await;
         let outcome = tree.ended().await.unwrap();
         mark.is_gone();
@@ -72,8 +67,9 @@ async fn a_program_whose_instant_is_over_is_not_begun() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("begun");
         let script = format!("touch {}", file.display());
-        let Started { mut tree, .. } = start(isolation, &sh(&script).until(since_boot())).await;
-        tree.confirm(since_boot() + SOON_MAX);
+        let Started { mut tree, .. } =
+            start(isolation, &sh(&script).deadline(Deadline::sudden(since_boot()))).await;
+        tree.confirm(Deadline::sudden(since_boot() + SOON_MAX));
         let outcome = tree.ended().await.unwrap();
         let expected = (End::Unseen, Cause::Unconfirmed);
         assert_eq!((outcome.end, outcome.cause), expected, "{isolation}");
@@ -88,10 +84,10 @@ async fn a_tree_that_is_confirmed_goes_on_and_an_earlier_instant_takes_nothing_b
         let short = since_boot() + soon;
         let program = sh("while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 3")
             .variable("DIR", dir.path())
-            .until(short);
+            .deadline(Deadline::sudden(short));
         let Started { mut tree, .. } = start(isolation, &program).await;
-        tree.confirm(short + Duration::from_secs(1000));
-        tree.confirm(short);
+        tree.confirm(Deadline::sudden(short + Duration::from_secs(1000)));
+        tree.confirm(Deadline::sudden(short));
         if since_boot() >= short {
             return TOO_SOON;
         }
@@ -108,7 +104,7 @@ async fn a_tree_that_is_confirmed_goes_on_and_an_earlier_instant_takes_nothing_b
 async fn a_late_shim_hears_all_that_was_confirmed_before_it_judges() {
     each_isolation(async |isolation, soon| {
         let until = since_boot() + soon;
-        let program = sh(DEAF).until(until);
+        let program = sh(DEAF).deadline(Deadline::sudden(until));
         let Started { mut tree, stdout: _stdout, .. } = start(isolation, &program).await;
         let shim = i32::try_from(tree.guards().shim.unwrap()).unwrap();
         let shim = Pid::from_raw(shim).unwrap();
@@ -122,9 +118,9 @@ async fn a_late_shim_hears_all_that_was_confirmed_before_it_judges() {
             return TOO_SOON;
         }
         // Both are over when it goes on, and the last is not.
-        tree.confirm(until);
-        tree.confirm(until + Duration::from_nanos(1));
-        tree.confirm(until + Duration::from_secs(1000));
+        tree.confirm(Deadline::sudden(until));
+        tree.confirm(Deadline::sudden(until + Duration::from_nanos(1)));
+        tree.confirm(Deadline::sudden(until + Duration::from_secs(1000)));
         until_after(until + Duration::from_nanos(1)).await;
         tree.kill();
         signal(shim, Signal::CONT);
@@ -138,7 +134,7 @@ async fn a_late_shim_hears_all_that_was_confirmed_before_it_judges() {
 async fn a_stop_does_not_keep_a_tree_beyond_its_instant() {
     each_isolation(async |isolation, soon| {
         let mark = Mark::new();
-        let program = mark.on(sh(DEAF)).until(since_boot() + soon);
+        let program = mark.on(sh(DEAF)).deadline(Deadline::sudden(since_boot() + soon));
         let Started { mut tree, mut stdout, .. } = start(isolation, &program).await;
         if stdout.read(&mut [0; 100]).await.unwrap() == 0 {
             return TOO_SOON;

@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
-use process::{Isolation, Launcher, Limits, Output, Program, Started, Wanted, run_role_if_asked};
+use process::{
+    Deadline, Isolation, Launcher, Limits, Output, Program, Started, Wanted, run_role_if_asked,
+};
 
 fn main() -> ExitCode {
     run_role_if_asked();
@@ -77,7 +79,10 @@ async fn supervise() -> ExitCode {
         .variable("TEST_TREE", mark);
     let program =
         match std::env::var_os("TEST_UNTIL_MS").and_then(|text| text.to_str()?.parse().ok()) {
-            Some(millis) => program.until(since_boot() + Duration::from_millis(millis)),
+            Some(millis) => {
+                let until = process::since_boot() + Duration::from_millis(millis);
+                program.deadline(Deadline::sudden(until))
+            }
             None => program,
         };
     let mut launcher = Launcher::new(wanted);
@@ -102,11 +107,6 @@ async fn supervise() -> ExitCode {
     let outcome = outcome.expect("nobody killed both guards");
     say(&format!("ended {:?} {:?}", outcome.end, outcome.cause));
     ExitCode::SUCCESS
-}
-
-fn since_boot() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::try_from(now).expect("it counts from the machine's start")
 }
 
 async fn pass_on(output: &mut Output) {

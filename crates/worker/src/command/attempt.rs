@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use client::output::OutputStream;
-use process::{Lost, Output, Started, Tree};
+use process::{Deadline, Lost, Output, Started, Tree};
 use tokio::sync::watch;
 
 use super::progress::{ProgressLines, Step};
@@ -86,7 +86,8 @@ impl<'a> Attempt<'a> {
                     this.tree.kill();
                 }
                 () = context.confirmed_again(), if must_be_confirmed && !has_ended => {
-                    this.tree.confirm(context.confirmed_until().unwrap_or_default());
+                    let until = context.confirmed_until().unwrap_or_default();
+                    this.tree.confirm(Deadline::sudden(until));
                 }
                 len = stdout.read(), if stdout.is_open => {
                     this.context.print(OutputStream::Stdout, stdout.take(len, has_ended));

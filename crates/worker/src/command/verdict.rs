@@ -136,7 +136,7 @@ mod tests {
 
     fn ended(end: End, cause: Cause) -> process::Outcome {
         let (duration, isolation) = (Duration::from_secs(1), Isolation::Namespace);
-        process::Outcome { end, cause, duration, usage: None, isolation }
+        process::Outcome { end, cause, duration, usage: None, isolation, kill_late: None }
     }
 
     #[test]
