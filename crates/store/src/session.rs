@@ -243,6 +243,15 @@ impl Session {
         self.0.holder.lock().valid_for(self.0.machine.reading())
     }
 
+    /// The clocks before the last renewal was sent that is known to have been done: what deadlines of others count from. It
+    /// moves when [`Session::renewals`] does; none when the session has ended.
+    pub fn renewal(&self) -> Option<Reading> {
+        if self.end().is_some() {
+            return None;
+        }
+        self.0.holder.lock().renewed()
+    }
+
     /// Whether its node may act now.
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
@@ -302,6 +311,11 @@ impl Session {
             change(about);
             *about != former
         });
+    }
+
+    /// Has it renewed as soon as a pause has passed since the last time, instead of at its beat. Does not wait for it.
+    pub fn renew_soon(&self) {
+        self.0.about.send_modify(|_| {});
     }
 
     /// Gives the session up: its node may not act from here on, and everything that it owned is free

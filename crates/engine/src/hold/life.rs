@@ -124,7 +124,7 @@ pub enum Health {
 pub enum LifeOrder {
     /// Get the lock of this hold on this machine, however long that takes.
     TakeLock,
-    /// Start the program, which must be gone by then.
+    /// Start the program, which must be gone by then. The lock goes over to its tree, and ends with it.
     Start(HoldDeadline),
     /// Tell the shim that the program may go on until then.
     Confirm(HoldDeadline),
@@ -140,8 +140,8 @@ pub enum LifeOrder {
         /// How long it may take.
         limit: Duration,
     },
-    /// Give the claim up for this reason, and let the lock go: nothing of the program is left. Unless this supervisor ends,
-    /// others go first.
+    /// Give the claim up for this reason, and the lock before, if it was had: nothing of the program is left. Unless this
+    /// supervisor ends, others go first.
     GiveUp(HandOverCause),
     /// The claim is gone: let the lock go, and campaign again.
     Campaign,
@@ -228,11 +228,19 @@ struct Renewal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tenure {
     claimed: Reading,
-    has_lock: bool,
+    lock: Lock,
     /// The program is not started before, by the clock since boot.
     not_before: Duration,
     /// What the clocks are compared with.
     clocks: Reading,
+}
+
+/// The lock of this hold on this machine, which goes over to each tree and ends with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Unwanted,
+    Wanted,
+    Had,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,8 +296,12 @@ impl Life {
     /// One that has nothing yet.
     pub fn new(rules: LifeRules) -> Self {
         let never = Reading { boot: Duration::ZERO, raw: Duration::ZERO };
-        let tenure =
-            Tenure { claimed: never, has_lock: false, not_before: Duration::ZERO, clocks: never };
+        let tenure = Tenure {
+            claimed: never,
+            lock: Lock::Unwanted,
+            not_before: Duration::ZERO,
+            clocks: never,
+        };
         let (phase, exits) = (Phase::Candidate, Exits::default());
         Self { rules, phase, is_told: false, exits, renewal: None, tenure }
     }
@@ -345,7 +357,7 @@ impl Life {
             LifeInput::AwaitsNoMore => self.phase = Phase::Candidate,
             LifeInput::Claimed => self.claimed(sight.now, &mut orders),
             LifeInput::Renewed { sent } => self.renewed(sent, sight, &mut orders),
-            LifeInput::Locked => self.tenure.has_lock = true,
+            LifeInput::Locked => self.tenure.lock = Lock::Had,
             LifeInput::Started => self.started(sight.now, &mut orders),
             LifeInput::NotStarted => self.not_started(sight.now, &mut orders),
             LifeInput::Ended(end) => self.ended(end, sight.now, &mut orders),
@@ -365,8 +377,8 @@ impl Life {
 
     fn claimed(&mut self, now: Reading, orders: &mut Vec<LifeOrder>) {
         self.phase = Phase::Waiting;
-        self.tenure = Tenure { claimed: now, has_lock: false, not_before: now.boot, clocks: now };
-        orders.push(LifeOrder::TakeLock);
+        self.tenure =
+            Tenure { claimed: now, lock: Lock::Unwanted, not_before: now.boot, clocks: now };
         if self.rules.timing.kill == TreeKill::Search {
             let what = "the program's processes can only be ended by looking for them".to_owned();
             orders.push(LifeOrder::Raise(RiskReason::WeakKill, what));
@@ -452,11 +464,20 @@ impl Life {
             left >= timing.margin() && sight.permit.is_some_and(|permit| permit >= timing.margin());
         let is_safe = is_proved && has_margin;
         let may_act = pick(Mutant::StartWithoutMargin, is_safe, sight.permit.is_some());
-        let is_alone = pick(Mutant::LeftoversIgnored, self.tenure.has_lock, true);
-        if may_act && is_alone && now.boot >= self.tenure.not_before {
-            let deadline = timing.deadline(renewal.counts_from);
-            self.phase = Phase::Starting { deadline, then: None, is_killed: false };
-            orders.push(LifeOrder::Start(deadline));
+        if !may_act || now.boot < self.tenure.not_before {
+            return;
+        }
+        match pick(Mutant::LeftoversIgnored, self.tenure.lock, Lock::Had) {
+            Lock::Unwanted => {
+                self.tenure.lock = Lock::Wanted;
+                orders.push(LifeOrder::TakeLock);
+            }
+            Lock::Wanted => {}
+            Lock::Had => {
+                let deadline = timing.deadline(renewal.counts_from);
+                self.phase = Phase::Starting { deadline, then: None, is_killed: false };
+                orders.push(LifeOrder::Start(deadline));
+            }
         }
     }
 
@@ -478,6 +499,7 @@ impl Life {
 
     fn not_started(&mut self, now: Reading, orders: &mut Vec<LifeOrder>) {
         let Phase::Starting { then, .. } = self.phase else { return };
+        self.tenure.lock = Lock::Unwanted;
         match then {
             Some(then) => self.empty(then, now, orders),
             None => self.exited(now, Duration::ZERO, orders),
@@ -490,6 +512,7 @@ impl Life {
             let what = format!("the tree was empty {late:.3?} after it was to be killed");
             orders.push(LifeOrder::Raise(RiskReason::SlowKill, what));
         }
+        self.tenure.lock = Lock::Unwanted;
         match self.phase {
             Phase::Running { .. } if end.is_unconfirmed => self.empty(Then::Restart, now, orders),
             Phase::Running { .. } => self.exited(now, end.ran, orders),

@@ -161,6 +161,11 @@ impl Right {
         good.then_some(Permit { token: self.0.token, valid_for })
     }
 
+    /// The session that has the claim.
+    pub fn session(&self) -> &SessionKey {
+        self.0.session.key()
+    }
+
     /// The token that it is under.
     pub fn token(&self) -> Token {
         self.0.token

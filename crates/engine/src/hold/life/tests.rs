@@ -27,17 +27,25 @@ struct Told {
     life: Life,
     /// When the last renewal was sent; the permit is what is left of it.
     sent: f64,
+    /// Whether the lock is free.
+    is_free: bool,
 }
 
 impl Told {
     fn new(rules: LifeRules) -> Self {
-        Self { life: Life::new(rules), sent: -100.0 }
+        Self { life: Life::new(rules), sent: -100.0, is_free: true }
     }
 
     fn tell(&mut self, now: f64, input: LifeInput) -> Vec<LifeOrder> {
         let left = self.sent + 5.0 - now;
         let permit = (left > 0.0).then(|| secs(left));
-        self.life.step(input, LifeSight { now: at(now), permit })
+        let sight = LifeSight { now: at(now), permit };
+        let mut orders = self.life.step(input, sight);
+        if self.is_free && orders.last() == Some(&LifeOrder::TakeLock) {
+            orders.pop();
+            orders.extend(self.life.step(LifeInput::Locked, sight));
+        }
+        orders
     }
 
     /// A renewal that was sent then and is acknowledged now.
@@ -46,12 +54,11 @@ impl Told {
         self.tell(now, LifeInput::Renewed { sent: at(sent) })
     }
 
-    /// One that has the claim and the lock since second 100, and was not renewed since.
+    /// One that has the claim since second 100, and was not renewed since.
     fn waiting(rules: LifeRules) -> Self {
         let mut told = Self::new(rules);
         told.renewed(99.1, 99.0);
-        assert_eq!(told.tell(100.0, LifeInput::Claimed), [LifeOrder::TakeLock]);
-        assert_eq!(told.tell(100.1, LifeInput::Locked), []);
+        assert_eq!(told.tell(100.0, LifeInput::Claimed), []);
         told
     }
 
@@ -109,19 +116,24 @@ fn it_starts_with_a_permit_and_not_without() {
     let renewed = LifeInput::Renewed { sent: at(100.2) };
     assert_eq!(told.life.step(renewed, sight(None)), []);
     assert_eq!(told.life.step(LifeInput::Tick, sight(Some(secs(2.4)))), []);
-    let started = told.life.step(LifeInput::Tick, sight(Some(secs(4.9))));
+    let locked = told.life.step(LifeInput::Tick, sight(Some(secs(4.9))));
+    assert_eq!(locked, [LifeOrder::TakeLock]);
+    let started = told.life.step(LifeInput::Locked, sight(Some(secs(4.9))));
     assert_eq!(started, [LifeOrder::Start(until(103.2, 104.45))]);
 }
 
 #[test]
 fn it_starts_when_nothing_of_a_former_start_has_the_lock() {
-    let mut told = Told::new(rules());
-    told.tell(100.0, LifeInput::Claimed);
-    assert_eq!(told.renewed(100.3, 100.2), []);
+    let mut told = Told::waiting(rules());
+    told.is_free = false;
+    assert_eq!(told.renewed(100.3, 100.2), [LifeOrder::TakeLock]);
     assert_eq!(told.tell(101.0, LifeInput::Tick), []);
     let started = told.tell(101.5, LifeInput::Locked);
     assert_eq!(started, [LifeOrder::Start(until(103.2, 104.45))]);
     assert_eq!(told.tell(101.6, LifeInput::Tick), [], "and only once");
+    told.tell(101.7, LifeInput::Started);
+    told.tell(102.0, ended(0.3));
+    assert_eq!(told.tell(102.3, LifeInput::Tick), [LifeOrder::TakeLock], "it ended with the tree");
 }
 
 #[test]
@@ -369,8 +381,7 @@ fn each_mutant_leaves_its_rule_out() {
     let margin = with(Mutant::StartWithoutMargin, || {
         let mut told = Told::new(rules());
         told.renewed(96.1, 96.0);
-        told.tell(100.0, LifeInput::Claimed);
-        told.tell(100.1, LifeInput::Locked)
+        told.tell(100.0, LifeInput::Claimed)
     });
     assert!(matches!(margin[..], [LifeOrder::Start(_)]), "{margin:?}");
     let released = with(Mutant::ReleaseBeforeEmpty, || {
@@ -382,8 +393,8 @@ fn each_mutant_leaves_its_rule_out() {
     let killed = with(Mutant::KillAt115Percent, rules).timing.kill_at;
     assert_eq!(killed, secs(5.75));
     let leftovers = with(Mutant::LeftoversIgnored, || {
-        let mut told = Told::new(rules());
-        told.tell(100.0, LifeInput::Claimed);
+        let mut told = Told::waiting(rules());
+        told.is_free = false;
         told.renewed(100.3, 100.2)
     });
     assert!(matches!(leftovers[..], [LifeOrder::Start(_)]), "{leftovers:?}");
