@@ -64,15 +64,16 @@ pub(crate) struct HoldArgs {
     pub(crate) health: Option<String>,
     /// How long from one health command to the next, and how long each may take
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_HEALTH_INTERVAL", default_value = "10s",
-        value_parser = health_interval)]
+        hide_short_help = true, value_parser = health_interval)]
     pub(crate) health_interval: Duration,
     /// How many health commands in a row must fail until another one shall run the program
     #[arg(long, value_name = "N", env = "WATCHBELL_HEALTH_FAILURES", default_value_t = 3,
+        hide_short_help = true,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(HOLD_HEALTH_FAILURES_MAX)))]
     pub(crate) health_failures: u32,
     /// How long after a start the first health command is run
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_START_GRACE", default_value = "10s",
-        value_parser = start_grace)]
+        hide_short_help = true, value_parser = start_grace)]
     pub(crate) start_grace: Duration,
     /// How long the program may take to end after SIGTERM before all of it is killed
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_STOP_TIMEOUT", default_value = "10s",

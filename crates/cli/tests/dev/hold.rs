@@ -86,11 +86,6 @@ impl Holder {
         .await
     }
 
-    /// Waits until it has a session.
-    async fn campaigns(&self) {
-        self.event("candidate", 1).await;
-    }
-
     /// Waits until its program runs for the first time, and gives the id of its guard.
     async fn runs(&self) -> Guard {
         Guard::of(&self.event("running", 1).await)
