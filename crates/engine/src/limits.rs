@@ -572,6 +572,18 @@ pub const SETTLE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Lines of the audit that one request looks at; its answer has a cursor to go on from.
 pub const AUDIT_LINES_READ_MAX: usize = 5_000;
 
+/// Candidates of an election that are shown.
+pub const ELECTION_CANDIDATES_SHOWN_MAX: usize = 50;
+
+/// Elections whose changes a server tells of; of further ones it tells nothing.
+pub const ELECTIONS_MONITORED_MAX: usize = 2_000;
+
+/// Events of elections that are told at a time: what else changed is told a moment later.
+pub const ELECTION_EVENTS_AT_ONCE_MAX: usize = 256;
+
+/// Somebody is notified again that a hold is at risk for the same reason, after this time.
+pub const HOLD_RISK_NOTICE_PAUSE: Duration = Duration::from_secs(3_600);
+
 /// Entries of the store that are looked at for one page of elections.
 pub const ELECTION_ENTRIES_READ_MAX: usize = 2_000;
 

@@ -155,9 +155,21 @@ impl Candidacy {
         }
     }
 
-    /// Gives up what it has because somebody wished so, and lets others go first for a while.
+    /// Gives up what it has because somebody wished so: to the one that the wish names, with the body as it is, if that one is
+    /// there and takes it. Else it lets others go first for a while.
     pub async fn step_down(&mut self, mut holding: Holding) -> Result<(), ChainError> {
         self.yielded = Some((holding.right.token(), self.session.machine().reading()));
+        let to = holding.right.wished_to().and_then(|to| self.successor(to));
+        if let Some(to) = to {
+            let body = body_of(holding.head());
+            match holding.hand_over(&to, body).await {
+                Ok(_) => return Ok(()),
+                Err(why @ (ChainError::Gone | ChainError::NotSent(_) | ChainError::Refused(_))) => {
+                    tracing::warn!(%why, successor = %to, claim = %self.claim.key(), "the claim could not be handed over, and is freed");
+                }
+                Err(why @ (ChainError::Moved | ChainError::Corrupt(_))) => return Err(why),
+            }
+        }
         holding.release().await
     }
 
@@ -363,7 +375,7 @@ impl Candidacy {
         self.yielded = Some((chain.token(), now));
         let to = wish.and_then(|wish| self.successor(wish.to.as_ref()?));
         if let Some(to) = to {
-            let body = chain.head().body.clone().unwrap_or_else(|| RawValue::NULL.to_owned());
+            let body = body_of(chain.head());
             if chain.hand_over(&to, body).await.is_ok() {
                 return;
             }
@@ -431,4 +443,9 @@ impl Candidacy {
     async fn pause(&self) {
         self.session.machine().sleep(self.session.ttl().pause()).await;
     }
+}
+
+/// What a head keeps, for a successor to carry over.
+fn body_of(head: &Head) -> Box<RawValue> {
+    head.body.clone().unwrap_or_else(|| RawValue::NULL.to_owned())
 }

@@ -23,6 +23,7 @@ use super::report::{Collector, Poster};
 use super::{Executor, FormerNode, NodeConfig, NodeStartError, RunningNode, cluster, now};
 use crate::access::{Access, Reconciler};
 use crate::alarm::Alarm;
+use crate::election::monitor::ElectionMonitor;
 use crate::event::EventLog;
 use crate::follower::OutputFollowers;
 use crate::handle::{NodeContext, NodeHandle};
@@ -111,6 +112,8 @@ impl RunningNode {
         components.start(Reconciler::new(handle.clone(), &shared.access, &machine));
         components.start(UsageCounter(handle.clone()));
         components.start(Monitor(handle.clone()));
+        let (session, metrics) = (shared.session.clone(), Arc::clone(&shared.metrics));
+        components.start(ElectionMonitor::begin(handle.clone(), session, metrics).await);
         Ok((node, handle))
     }
 }

@@ -89,7 +89,10 @@ async fn the_elections_api_keeps_projects_apart() {
     assert_eq!(list.items, vec![]);
     for error in [
         theirs.election("nightly").await.unwrap_err(),
-        theirs.resign_election("nightly").await.unwrap_err(),
+        theirs
+            .resign_election("nightly", &client::election::ResignRequest::default())
+            .await
+            .unwrap_err(),
     ] {
         assert!(matches!(error, client::ClientError::NotFound(_)), "{error}");
     }
