@@ -202,11 +202,6 @@ impl<'a> Story<'a> {
         self.bodies.subscribe()
     }
 
-    /// What is written last, for whoever it is handed over to.
-    pub(crate) fn body(&self) -> Box<RawValue> {
-        self.bodies.borrow().clone().unwrap_or_else(|| RawValue::NULL.to_owned())
-    }
-
     /// The program runs.
     pub(crate) fn started(&mut self, tree: &Tree, now: Reading) {
         self.sight.count(|figures| figures.starts += 1);

@@ -93,7 +93,7 @@ impl Supervisor<'_> {
                     | HandOverCause::Exits
                     | HandOverCause::Health => Duration::MAX,
                 };
-                let giving_up = give_up(candidacy, session, &right, writer, self.story.body());
+                let giving_up = give_up(candidacy, session, writer);
                 let giving_up = timeout(patience, giving_up);
                 tokio::select! {
                     biased;
@@ -307,25 +307,12 @@ async fn ended(tree: &mut Option<Tree>) -> Result<Outcome, Lost> {
 async fn give_up(
     candidacy: &mut Candidacy,
     session: &Session,
-    right: &Right,
     writer: Pin<&mut impl Future<Output = Option<Holding>>>,
-    body: Box<RawValue>,
 ) {
     // What is shown last is worth a moment, and no more.
     let written = timeout(session.ttl().timeout(), writer).await;
     let given_up = match written.ok().flatten() {
-        Some(mut holding) => {
-            let to = right.wished_to().and_then(|to| candidacy.successor(to));
-            match to {
-                Some(to) => match holding.hand_over(&to, body).await {
-                    Err(ChainError::Gone | ChainError::NotSent(_) | ChainError::Refused(_)) => {
-                        candidacy.step_down(holding).await
-                    }
-                    done => done.map(|_| ()),
-                },
-                None => candidacy.step_down(holding).await,
-            }
-        }
+        Some(holding) => candidacy.step_down(holding).await,
         None => candidacy.leave().await,
     };
     if let Err(why) = given_up {

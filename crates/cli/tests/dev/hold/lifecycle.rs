@@ -3,6 +3,7 @@
 use rig::machine;
 use rig::redis::Setup;
 use store::election::claim_of;
+use store::session::NodeId;
 use store::{StoreUrl, open_existing};
 
 use super::super::process::{Dev, place};
@@ -138,6 +139,44 @@ async fn somebody_who_wishes_it_has_another_one_run_the_program() {
     assert_eq!(anna.event("given_up", 1).await["why"], "resigned");
     assert_eq!(ran_one_after_the_other(dir.path()), 2);
     assert_eq!(anna.count("running"), 1, "{}", anna.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_a_wish_names_is_the_next_to_run_the_program() {
+    let _machine = machine::waits().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let anna = Holder::start(dir.path(), "anna", &redis.url(), &STEADY);
+    let token = anna.event("running", 1).await["token"].as_u64().unwrap();
+    let others = ["bert", "carl"].map(|it| Holder::start(dir.path(), it, &redis.url(), &STEADY));
+    for other in &others {
+        other.event("holder", 1).await;
+    }
+    let [bert, carl] = &others;
+    let store = open_existing(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
+    let to = NodeId::new("carl").unwrap();
+    let claim = claim_of("default", NAME).unwrap();
+    store.commit(claim.wishing(token, Some(&to), "a person")).await.unwrap();
+    carl.runs().await;
+    assert_eq!(bert.count("running"), 0, "{}", bert.log());
+    assert_eq!(anna.event("given_up", 1).await["why"], "resigned");
+    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_weak_kill_is_told_and_leaves_nothing_either() {
+    let _machine = machine::waits().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let flags = [&STEADY[..], &["--isolate", "group"]].concat();
+    let program = format!("setsid sleep 3600 & {TICKS}");
+    let held = Held { flags: &flags, program: &program };
+    let mut anna = Holder::with(dir.path(), "anna", &redis.url(), &held);
+    let running = anna.event("running", 1).await;
+    assert_eq!(running["isolation"], "group");
+    assert_eq!(anna.event("at_risk", 1).await["reason"], "weak_kill");
+    assert!(anna.metrics().await.contains("at_risk_total{reason=\"weak_kill\"} 1"));
+    let guard = Guard::of(&running);
+    anna.kill();
+    guard.is_gone().await;
 }
 
 /// Two starts on one machine know of each other by the lock, whatever their nodes are called.
