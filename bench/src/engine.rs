@@ -254,7 +254,9 @@ impl Candidate {
         seen: &watch::Sender<(Token, usize)>,
     ) -> Self {
         let id = NodeId::new(format!("candidate-{number}")).unwrap();
-        let node = NodeInfo { id, ttl: Ttl::new(ttl).unwrap(), url: None, roles: Vec::new() };
+        let ttl = Ttl::new(ttl).unwrap();
+        let (roles, candidacies) = (Vec::new(), Vec::new());
+        let node = NodeInfo { id, ttl, url: None, roles, candidacies };
         let machine: Arc<dyn Machine> = Arc::new(System);
         let (session, mut keeper) = Session::open(store, &machine, &node).await.unwrap();
         let mut tasks = JoinSet::new();

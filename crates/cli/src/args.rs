@@ -2,8 +2,8 @@
 //!
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
-//! [`run`], [`submit`], [`queue`], [`worker`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], and what a candidate is told in
-//! [`elect`].
+//! [`run`], [`submit`], [`queue`], [`worker`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], what a candidate is told in
+//! [`elect`], and a hold in [`hold`].
 
 pub(crate) mod apply;
 pub(crate) mod backup;
@@ -12,6 +12,7 @@ pub(crate) mod demo;
 pub(crate) mod elect;
 pub(crate) mod election;
 pub(crate) mod feed;
+pub(crate) mod hold;
 pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod pass;
@@ -156,6 +157,7 @@ pub(crate) enum Verb {
     ))]
     Cluster(ClusterVerb),
     Elect(Box<elect::ElectArgs>),
+    Hold(Box<hold::HoldArgs>),
     Config(ConfigArgs),
     /// Examine a store, and look into it
     #[command(subcommand, after_help = examples("  watchbell store check file:./watchbell-data"))]

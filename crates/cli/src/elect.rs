@@ -76,22 +76,8 @@ pub(crate) async fn elect(typed: &ElectArgs) -> Result<(), Ending> {
 }
 
 async fn listen(at: &[SocketAddr], voice: &Voice) -> Result<Option<TcpListener>, Ending> {
-    if at.is_empty() {
-        return Ok(None);
-    }
-    match pages::bind(at).await {
-        Ok(listener) => {
-            let at = listener.local_addr()?;
-            tracing::info!(%at, "metrics are served");
-            voice.tell("metrics", &format!("http://{at}/metrics"), serde_json::json!({ "at": at }));
-            Ok(Some(listener))
-        }
-        Err((at, why)) => {
-            let why = format!(
-                "cannot serve metrics on {at}: {why}; stop whoever does, or give another address with --metrics"
-            );
-            voice.log(ElectMoment::CannotServe, Some(&why));
-            Err(Ending::unreachable(why))
-        }
-    }
+    let tell = |words: &str, facts| voice.tell("metrics", words, facts);
+    pages::listen(at, tell).await.inspect_err(|ending| {
+        voice.log(ElectMoment::CannotServe, ending.sentence());
+    })
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use client::account::Reason;
+use client::election::HoldState;
 use client::event::{Event, EventKind};
 
 use crate::args::OutputFormat;
@@ -81,6 +82,20 @@ fn line(event: &Event) -> String {
         EventKind::WorkerCame { worker } | EventKind::WorkerGone { worker } => escape(worker),
         EventKind::WorkerSilent { worker, runs } => {
             format!("{}  runs taken from it: {runs}", escape(worker))
+        }
+        EventKind::ElectionChanged { name, state, hold, holder, token, cause } => {
+            let state = hold.map_or(state.as_str(), HoldState::as_str);
+            let holder = holder.as_deref().map_or_else(|| "nobody".to_owned(), escape);
+            let cause =
+                cause.map(|cause| format!("  cause {}", cause.as_str())).unwrap_or_default();
+            format!("{}  {state}  {holder}  token {token}{cause}", escape(name))
+        }
+        EventKind::HoldAtRisk { name, node, reason, what } => {
+            format!("{}  {}  on {}: {}", escape(name), reason.as_str(), escape(node), escape(what))
+        }
+        EventKind::ElectionUnheld { name, candidates } => {
+            let candidates: Vec<String> = candidates.iter().map(|one| escape(one)).collect();
+            format!("{}  nobody has it; candidates {}", escape(name), candidates.join(", "))
         }
         EventKind::ServerJoined { node }
         | EventKind::ServerLeft { node }

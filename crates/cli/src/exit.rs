@@ -148,6 +148,11 @@ impl Ending {
         self
     }
 
+    /// What is wrong and what to do.
+    pub(crate) fn sentence(&self) -> Option<&str> {
+        self.sentence.as_deref()
+    }
+
     /// Says it on stderr, and returns the number to exit with.
     pub(crate) fn tell(self) -> Exit {
         if let Some(sentence) = self.sentence {

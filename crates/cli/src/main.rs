@@ -9,7 +9,7 @@
 //! - [`cron`]: `watchbell cron next` and `cron explain`
 //! - [`mod@demo`]: `watchbell demo`
 //! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
-//! - [`elect`]: `watchbell elect`
+//! - [`elect`]: `watchbell elect`; [`mod@hold`]: `watchbell hold`; [`joining`], [`transitions`]: what they share
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
 //! - [`import`]: `watchbell import crontab`
@@ -45,7 +45,9 @@ mod election;
 mod event;
 mod exit;
 mod explain;
+mod hold;
 mod import;
+mod joining;
 mod key;
 mod mask;
 mod outage;
@@ -65,6 +67,7 @@ mod serve;
 mod server;
 mod submit;
 mod table;
+mod transitions;
 mod trigger;
 mod value;
 mod worker;
@@ -175,6 +178,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Election(verb) => election::election(verb).await,
         Verb::Audit(AuditVerb::List(typed)) => audit::list(typed).await,
         Verb::Elect(typed) => elect::elect(&typed).await,
+        Verb::Hold(typed) => Box::pin(hold::hold(&typed)).await,
         Verb::Events(typed) => event::follow(&typed).await,
         Verb::Cluster(ClusterVerb::Status(typed)) => cluster::status(&typed).await,
         Verb::Cluster(ClusterVerb::Drain(typed)) => cluster::drain(&typed).await,

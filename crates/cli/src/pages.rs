@@ -22,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::exit::Ending;
+
 /// What there is to be read.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// The paths, for whoever asks for another one.
@@ -44,6 +46,27 @@ pub(crate) async fn bind(at: &[SocketAddr]) -> Result<TcpListener, (SocketAddr, 
         }
     }
     Err(wrong.expect("there is at least one address"))
+}
+
+/// Listens at the first of these where it can be, and tells where the metrics are; nowhere, if there is none.
+pub(crate) async fn listen(
+    at: &[SocketAddr],
+    tell: impl Fn(&str, serde_json::Value),
+) -> Result<Option<TcpListener>, Ending> {
+    if at.is_empty() {
+        return Ok(None);
+    }
+    match bind(at).await {
+        Ok(listener) => {
+            let at = listener.local_addr()?;
+            tracing::info!(%at, "metrics are served");
+            tell(&format!("http://{at}/metrics"), serde_json::json!({ "at": at }));
+            Ok(Some(listener))
+        }
+        Err((at, why)) => Err(Ending::unreachable(format!(
+            "cannot serve metrics on {at}: {why}; stop whoever does, or give another address with --metrics"
+        ))),
+    }
 }
 
 /// Answers for as long as it is not dropped.

@@ -23,6 +23,7 @@ mod dev {
     mod feed;
     mod full;
     mod golden;
+    mod hold;
     mod host;
     mod library;
     mod loss;

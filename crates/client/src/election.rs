@@ -4,8 +4,12 @@
 //! never a bare yes: it is a token, and a time for which it is good, counted **from the moment before the request was
 //! sent**, by a clock that only goes forward.
 
+mod hold;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+pub use self::hold::{HandOver, HandOverCause, Hold, HoldExit, HoldRisk, HoldState, RiskReason};
 
 /// An election: who leads, and whether anybody does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,16 @@ pub struct Election {
     /// Whether its holder was asked to leave.
     #[serde(default)]
     pub resign_wished: bool,
+    /// The node that is to follow then, if somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resign_to: Option<String>,
+    /// Other nodes that campaign for it, as far as they say so: up to 50, by name. One that campaigns by requests says so only
+    /// while it has the election.
+    #[serde(default)]
+    pub candidates: Vec<String>,
+    /// What runs by it, if it is a hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
 }
 
 /// Whether somebody has an election.
@@ -39,6 +53,9 @@ pub enum ElectionState {
 }
 
 impl ElectionState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Held, Self::Waiting, Self::Free];
+
     /// As it is written.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -61,6 +78,37 @@ pub struct ElectionHolder {
     /// What its clock, or that of the server that it came through, showed at its last sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed: Option<Timestamp>,
+}
+
+/// How a holder is asked to leave.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(example = serde_json::json!({"to": "web-2"}))
+)]
+#[serde(deny_unknown_fields)]
+pub struct ResignRequest {
+    /// Which of the candidates is to follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 63), regex(pattern = "^[A-Za-z0-9._-]+$"))
+    )]
+    pub to: Option<String>,
+}
+
+/// How a holder that waits is let begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(example = serde_json::json!({"token": 1_800_000_000_000_000_u64}))
+)]
+#[serde(deny_unknown_fields)]
+pub struct ApproveRequest {
+    /// The token under which it waits: nobody else is let begin by this.
+    pub token: u64,
 }
 
 /// What a candidate sends, again and again.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::account::Reason;
+use crate::election::{ElectionState, HandOverCause, HoldState, RiskReason};
 use crate::output::RunProgress;
 use crate::project::Occasion;
 use crate::run::RunState;
@@ -116,6 +117,43 @@ pub enum EventKind {
         /// The name of the worker.
         worker: String,
     },
+    /// An election, or what is held by it, is in another state, or somebody else has it. It is looked at once a second, so what
+    /// lasted shorter may not be told.
+    ElectionChanged {
+        /// The name of the election.
+        name: String,
+        /// Whether somebody has it.
+        state: ElectionState,
+        /// What the program does, if it is a hold.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hold: Option<HoldState>,
+        /// Who has it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        holder: Option<String>,
+        /// The token of whoever has it, or had it last.
+        token: u64,
+        /// Why the program came to this holder, if it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<HandOverCause>,
+    },
+    /// An assumption of a hold was seen broken: its program may have run twice.
+    HoldAtRisk {
+        /// The name of the election.
+        name: String,
+        /// The node that saw it.
+        node: String,
+        /// Which assumption.
+        reason: RiskReason,
+        /// What was seen.
+        what: String,
+    },
+    /// Nobody has had an election for twice as long as the longest T of those who campaign for it.
+    ElectionUnheld {
+        /// The name of the election.
+        name: String,
+        /// Who campaigns for it: up to 50.
+        candidates: Vec<String>,
+    },
     /// A server has come: for admins, as are all that follow up to `reset`.
     ServerJoined {
         /// The name of the server.
@@ -170,6 +208,9 @@ impl EventKind {
             Self::WorkerCame { .. } => "worker_came",
             Self::WorkerSilent { .. } => "worker_silent",
             Self::WorkerGone { .. } => "worker_gone",
+            Self::ElectionChanged { .. } => "election_changed",
+            Self::HoldAtRisk { .. } => "hold_at_risk",
+            Self::ElectionUnheld { .. } => "election_unheld",
             Self::ServerJoined { .. } => "server_joined",
             Self::ServerLeft { .. } => "server_left",
             Self::ServerLost { .. } => "server_lost",

@@ -462,6 +462,9 @@ pub const GUEST_ROLES_MAX: usize = 16;
 /// Longest text that a session that came through a server says of itself: where it is reached, or what it does.
 pub const GUEST_TEXT_BYTES_MAX: usize = 512;
 
+/// Elections that a session which came through a server says it campaigns for.
+pub const GUEST_CANDIDACIES_MAX: usize = 16;
+
 /// How far ahead of a server's clock a token that comes through it may be.
 pub const GUEST_TOKEN_AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
@@ -571,6 +574,18 @@ pub const SETTLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Lines of the audit that one request looks at; its answer has a cursor to go on from.
 pub const AUDIT_LINES_READ_MAX: usize = 5_000;
+
+/// Candidates of an election that are shown.
+pub const ELECTION_CANDIDATES_SHOWN_MAX: usize = 50;
+
+/// Elections whose changes a server tells of; of further ones it tells nothing.
+pub const ELECTIONS_MONITORED_MAX: usize = 2_000;
+
+/// Events of elections that are told at a time: what else changed is told a moment later.
+pub const ELECTION_EVENTS_AT_ONCE_MAX: usize = 256;
+
+/// Somebody is notified again that a hold is at risk for the same reason, after this time.
+pub const HOLD_RISK_NOTICE_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// Entries of the store that are looked at for one page of elections.
 pub const ELECTION_ENTRIES_READ_MAX: usize = 2_000;
@@ -875,7 +890,61 @@ pub const DEAD_LOOKED_AT_MAX: usize = 12_000;
 pub const HOLD_EXITS_KEPT_MAX: usize = 5;
 
 /// Hand-overs of a hold that its record keeps.
-pub const HOLD_HAND_OVERS_KEPT_MAX: usize = 8;
+pub const HOLD_HAND_OVERS_KEPT_MAX: usize = 6;
 
 /// How much of the path of a hold's program its record shows.
 pub const HOLD_PROGRAM_CHARS_MAX: usize = 200;
+
+/// Shortest lease of a hold: below it, there is not enough time between the two deadlines to end a tree in.
+pub const HOLD_TTL_MIN: Duration = Duration::from_secs(1);
+
+/// How long it may take until a tree is empty that the kernel keeps together.
+pub const HOLD_KILL_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// How long it may take until a tree is empty whose processes have to be looked for.
+pub const HOLD_WEAK_KILL_TIME_MAX: Duration = Duration::from_millis(400);
+
+/// The first pause after the program of a hold has ended, ...
+pub const HOLD_PAUSE_MIN: Duration = Duration::from_millis(250);
+
+/// ...and the longest: each is twice the one before.
+pub const HOLD_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// After a program ran for so long, its pauses begin anew.
+pub const HOLD_STEADY: Duration = Duration::from_secs(60);
+
+/// Ends of a program after which another node shall try, ...
+pub const HOLD_EXITS_MAX: usize = 5;
+
+/// ...if they came within this time.
+pub const HOLD_EXITS_TIME: Duration = Duration::from_secs(60);
+
+/// How far the two clocks of a machine may be apart, in parts of a hundred, before that is told.
+pub const HOLD_CLOCKS_APART_PERCENT: u32 = 1;
+
+/// How far they may look apart because they are not read at the same moment.
+pub const HOLD_CLOCKS_APART_MIN: Duration = Duration::from_millis(50);
+
+/// For how long they are compared with the same moment.
+pub const HOLD_CLOCKS_SPAN: Duration = Duration::from_secs(60);
+
+/// Shortest time between two writes of what is shown of a hold, but for the last one.
+pub const HOLD_RECORD_PAUSE: Duration = Duration::from_millis(500);
+
+/// Longest time that the program of a hold may be given to end by itself.
+pub const HOLD_STOP_TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// Shortest time between two health commands of a hold.
+pub const HOLD_HEALTH_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// Longest time between two health commands, and longest time after the start without one.
+pub const HOLD_HEALTH_INTERVAL_MAX: Duration = Duration::from_secs(3_600);
+
+/// Most health commands in a row that may fail.
+pub const HOLD_HEALTH_FAILURES_MAX: u32 = 100;
+
+/// Smallest file of a hold's output.
+pub const HOLD_OUTPUT_BYTES_MIN: u64 = 4 * 1024;
+
+/// Most files of a hold's output.
+pub const HOLD_OUTPUT_FILES_MAX: u32 = 1_000;

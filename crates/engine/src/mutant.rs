@@ -158,6 +158,13 @@ mutants! {
         QueuedNotActive: "A run that a queue has does not count as unfinished.",
         EnqueuedKept: "What was enqueued ahead is not taken back.",
     }
+    "Mutants of holds." HOLD {
+        StartWithoutMargin: "A program is started with whatever validity is left, and without a renewal since the claim.",
+        ReleaseBeforeEmpty: "A claim is released when the program is told to end, not when nothing of it is left.",
+        HoldValidityFromReply: "The deadlines of a program count from the answer to a renewal instead of from its sending.",
+        KillAt115Percent: "A program is killed after 1.15 T without a renewal.",
+        LeftoversIgnored: "A program is started although something of a former start may be left on the machine.",
+    }
     "Mutants of the packed past." HISTORY {
         SegmentsBeforePages: "Segments of the past are deleted before the pages that they are merged into are written.",
     }

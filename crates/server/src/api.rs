@@ -73,7 +73,7 @@ pub use openapi::describe;
 pub use serve::serve;
 pub use tls::{ServerTls, TlsError};
 
-pub(crate) use event::cluster_event;
+pub(crate) use event::{cluster_event, election_event};
 
 use std::path::Path;
 use std::sync::Arc;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::access::key::KeyId;
+use crate::election::watch::ElectionNews;
 use crate::monitor::ClusterChange;
 
 /// Something that happened.
@@ -49,6 +50,8 @@ pub enum EventDetail {
     },
     /// Something happened in a queue, or to a worker.
     Queue(QueueHappening),
+    /// Something changed in an election.
+    Election(ElectionNews),
     /// Something changed among the servers.
     Cluster(ClusterChange),
 }
@@ -239,6 +242,7 @@ mod tests {
             EventDetail::Past(..)
             | EventDetail::Queue(_)
             | EventDetail::Progress(..)
+            | EventDetail::Election(_)
             | EventDetail::Cluster(_) => unreachable!(),
         };
         Some((events.iter().map(number).collect(), place))

@@ -73,6 +73,8 @@ pub(crate) enum RememberedOutcome {
     Key(String),
     /// Whoever has an election was asked to leave.
     Resigned(String),
+    /// Whoever waits for an election was let begin.
+    Approved(String),
     /// The scheduler was told something.
     Done,
     /// A server was told to have no shard.

@@ -19,6 +19,7 @@ pub mod access;
 pub mod alarm;
 pub mod api;
 mod backup;
+pub mod election;
 pub mod event;
 pub mod follower;
 pub mod handle;

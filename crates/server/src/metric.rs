@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use client::election::{ElectionState, HoldState, RiskReason};
 use engine::instant::Instant;
 use engine::past::{Line, Reason};
 use engine::queue::meter::QueueTally;
@@ -47,6 +48,18 @@ struct WorkerLabels {
     state: &'static str,
 }
 
+/// How elections stand, or what held programs do.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ElectionLabels {
+    state: &'static str,
+}
+
+/// Why programs may have run twice.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RiskLabels {
+    reason: &'static str,
+}
+
 /// What was asked of the store, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreLabels {
@@ -76,6 +89,9 @@ pub struct NodeMetrics {
     history: Gauge,
     over_budget: Counter,
     store: Family<StoreLabels, Counter>,
+    elections: Family<ElectionLabels, Gauge>,
+    holds: Family<ElectionLabels, Gauge>,
+    risks: Family<RiskLabels, Counter>,
 }
 
 impl Default for NodeMetrics {
@@ -101,6 +117,9 @@ impl Default for NodeMetrics {
             history: Gauge::default(),
             over_budget: Counter::default(),
             store: Family::default(),
+            elections: Family::default(),
+            holds: Family::default(),
+            risks: Family::default(),
             registry: Registry::default(),
         };
         all.register_with_unit(
@@ -143,11 +162,47 @@ impl Default for NodeMetrics {
             "What was asked of the store and answered, by verb and outcome",
             new.store.clone(),
         );
+        new.register_elections(&mut all);
         Self { registry: all, ..new }
     }
 }
 
 impl NodeMetrics {
+    fn register_elections(&self, all: &mut Registry) {
+        all.register(
+            "elections",
+            "Elections of all projects, by state, as this server saw them last",
+            self.elections.clone(),
+        );
+        all.register("holds", "Those that are holds, by state", self.holds.clone());
+        all.register(
+            "hold_at_risk",
+            "How often this server told that a held program may have run twice, by reason",
+            self.risks.clone(),
+        );
+    }
+
+    /// So elections stand.
+    pub(crate) fn elections(&self, all: &[(ElectionState, Option<HoldState>)]) {
+        let set = |family: &Family<ElectionLabels, Gauge>, state, count: usize| {
+            let gauge = family.get_or_create(&ElectionLabels { state });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        for state in ElectionState::ALL {
+            let count = all.iter().filter(|(of, _)| *of == state).count();
+            set(&self.elections, state.as_str(), count);
+        }
+        for state in HoldState::ALL {
+            let count = all.iter().filter(|(_, of)| *of == Some(state)).count();
+            set(&self.holds, state.as_str(), count);
+        }
+    }
+
+    /// It was told that a held program may have run twice.
+    pub(crate) fn hold_at_risk(&self, reason: RiskReason) {
+        self.risks.get_or_create(&RiskLabels { reason: reason.as_str() }).inc();
+    }
+
     fn register_queues(&self, all: &mut Registry) {
         all.register(
             "queue_runs",

@@ -25,7 +25,7 @@ use crate::node::Component;
 use crate::peers::{Server, View};
 
 /// A server that has just started takes whom it finds in this time to have been there before.
-const LOOK_AROUND: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// How often shards without an owner are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl Component for Monitor {
                 handle.events().push(changes.into_iter().map(event));
             }
             for change in news {
-                handle.notifier().tell(now, change);
+                handle.notifier().tell(now, &change);
             }
             last = view;
         }
@@ -216,7 +216,7 @@ fn namesakes(view: &View) -> impl Iterator<Item = &Server> {
 }
 
 /// Whether this server is the one that tells of changes between two views.
-fn tells(old: &View, new: &View) -> bool {
+pub(crate) fn tells(old: &View, new: &View) -> bool {
     let mut both = new.servers.iter().filter(|server| old.server(&server.session).is_some());
     both.next().is_some_and(|first| first.session == new.me)
 }

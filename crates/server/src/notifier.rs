@@ -1,6 +1,7 @@
-//! The notifier: tells somebody outside what goes wrong among the servers, by a webhook to where the operator says.
+//! The notifier: tells somebody outside what goes wrong among the servers, and with elections, by a webhook to where the
+//! operator says.
 //!
-//! The monitor decides what is told, and which server tells it; the notifier only sends it. One after the other, so that
+//! The monitors decide what is told, and which server tells it; the notifier only sends it. One after the other, so that
 //! nobody hears that a trouble is over before hearing of it, and each up to six times under the same id, as other
 //! notifications are. It has a sender of its own, so it waits for no webhook of a trigger, and by the same rules as
 //! those: the same addresses, the same issuers, the same time. Nothing of it is stored: what waits here is gone with the
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use client::election::ElectionState;
 use client::event::Event as WireEvent;
 use engine::id::{ProjectId, ShardId};
 use engine::instant::Instant;
@@ -22,17 +24,26 @@ use serde::Serialize;
 use store::machine::Machine;
 use tokio::sync::mpsc;
 
-use crate::api::cluster_event;
+use crate::api::{cluster_event, election_event};
+use crate::election::watch::{ElectionChange, ElectionNews};
 use crate::monitor::ClusterChange;
 use crate::node::Component;
 use crate::webhook::{Call, Config, Dispatcher, FinishedCall, StartError};
 
 /// Takes notifications, and drops them if nobody is to be notified.
 #[derive(Debug, Default)]
-pub struct Notifier(Option<mpsc::Sender<ClusterNews>>);
+pub struct Notifier(Option<mpsc::Sender<Notification>>);
 
-/// Something to tell, and when it was seen.
-type ClusterNews = (Instant, ClusterChange);
+/// Something to tell.
+#[derive(Debug)]
+struct Notification {
+    /// When it was seen.
+    at: Instant,
+    /// As the API tells it.
+    event: WireEvent,
+    /// What people read.
+    text: String,
+}
 
 impl Notifier {
     /// The delivery of notifications to a listener, and how it is given some.
@@ -58,17 +69,31 @@ impl Notifier {
     }
 
     /// Has a change told, and waits for nothing.
-    pub(crate) fn tell(&self, at: Instant, change: ClusterChange) {
+    pub(crate) fn tell(&self, at: Instant, change: &ClusterChange) {
+        self.send(Notification { at, event: cluster_event(at, change), text: sentence(change) });
+    }
+
+    /// The same, of an election.
+    pub(crate) fn tell_election(&self, at: Instant, news: &ElectionNews) {
+        self.send(Notification {
+            at,
+            event: election_event(at, news),
+            text: election_sentence(news),
+        });
+    }
+
+    fn send(&self, notification: Notification) {
         let Some(news) = &self.0 else { return };
-        if let Err(why) = news.try_send((at, change)) {
-            tracing::warn!(%why, "a notification about the cluster is dropped");
+        let kind = notification.event.what.kind();
+        if let Err(why) = news.try_send(notification) {
+            tracing::warn!(%why, kind, "a notification is dropped");
         }
     }
 }
 
 /// Delivers one notification after the other.
 pub struct NotificationDelivery {
-    news: mpsc::Receiver<ClusterNews>,
+    news: mpsc::Receiver<Notification>,
     form: Arc<Form>,
     path: Box<str>,
     dispatcher: Dispatcher,
@@ -80,19 +105,18 @@ impl Component for NotificationDelivery {
     const NAME: &'static str = "the notifier";
 
     async fn run(mut self) {
-        while let Some((at, change)) = self.news.recv().await {
-            self.deliver(at, &change).await;
+        while let Some(notification) = self.news.recv().await {
+            self.deliver(notification).await;
         }
     }
 }
 
 impl NotificationDelivery {
     /// Sends a notification until it is taken, or has been sent often enough.
-    async fn deliver(&mut self, at: Instant, change: &ClusterChange) {
-        let event = cluster_event(at, change);
+    async fn deliver(&mut self, Notification { at, event, text }: Notification) {
         let kind = event.what.kind();
         let id = format!("evt_{:016x}", self.machine.random());
-        let body = body(change, event);
+        let body = body(text, event);
         for attempt in 1.. {
             self.dispatcher.send(Call {
                 key: attempt.into(),
@@ -163,8 +187,8 @@ struct NotificationBody {
     event: WireEvent,
 }
 
-fn body(change: &ClusterChange, event: WireEvent) -> Bytes {
-    let message = NotificationBody { text: sentence(change), event };
+fn body(text: String, event: WireEvent) -> Bytes {
+    let message = NotificationBody { text, event };
     serde_json::to_vec(&message).expect("an event always serializes").into()
 }
 
@@ -188,6 +212,34 @@ fn sentence(change: &ClusterChange) -> String {
     }
 }
 
+fn election_sentence(ElectionNews { project, name, change }: &ElectionNews) -> String {
+    match change {
+        ElectionChange::Stands(standing) => {
+            let holder = standing.holder.as_deref().unwrap_or("nobody");
+            let token = standing.token;
+            match standing.state {
+                ElectionState::Waiting => format!(
+                    "{holder} waits for approval before it begins with {name} of project {project}: watchbell election approve {name} --token {token} --yes"
+                ),
+                ElectionState::Held => format!("{holder} has {name} of project {project}"),
+                ElectionState::Free => format!("nobody has {name} of project {project}"),
+            }
+        }
+        ElectionChange::HeldAgain(standing) => {
+            let holder = standing.holder.as_deref().unwrap_or("somebody");
+            format!("{holder} has {name} of project {project} again")
+        }
+        ElectionChange::AtRisk { node, reason, what } => format!(
+            "{name} of project {project} may have run twice, as {node} saw ({}): {what}",
+            reason.as_str()
+        ),
+        ElectionChange::Unheld(candidates) => format!(
+            "nobody has {name} of project {project}, though these campaign for it: {}",
+            candidates.join(", ")
+        ),
+    }
+}
+
 fn names(count: usize, shards: &[ShardId]) -> String {
     let first: Vec<String> =
         shards.iter().take(NOTICE_SHARDS_NAMED_MAX).map(|shard| shard.0.to_string()).collect();
@@ -197,10 +249,12 @@ fn names(count: usize, shards: &[ShardId]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use client::election::RiskReason;
     use engine::outcome::{Lost, NotSent, Outcome};
     use store::session::NodeId;
 
     use super::*;
+    use crate::election::watch::Standing;
 
     fn answered(status: u16, retry_after: Option<Duration>) -> Verdict {
         Outcome::Answered { status, retry_after }.verdict()
@@ -258,7 +312,7 @@ mod tests {
             (ClusterChange::ClockRight(node), "the clock of the server b is right", "clock_right"),
         ] {
             let event = cluster_event(Instant(1_800_000_000_000), &change);
-            let sent = body(&change, event.clone());
+            let sent = body(super::sentence(&change), event.clone());
             assert_eq!(serde_json::from_slice::<WireEvent>(&sent).unwrap(), event);
             let sent: serde_json::Value = serde_json::from_slice(&sent).unwrap();
             assert_eq!(
@@ -270,11 +324,56 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sent_of_an_election_says_whose_it_is_and_what_to_type() {
+        let standing = |state, holder: &str| Standing {
+            state,
+            hold: None,
+            holder: Some(holder.into()),
+            token: 7,
+            cause: None,
+        };
+        for (change, expected, kind) in [
+            (
+                ElectionChange::Stands(standing(ElectionState::Waiting, "web-1")),
+                "web-1 waits for approval before it begins with nightly of project shop: watchbell election approve nightly --token 7 --yes",
+                "election_changed",
+            ),
+            (
+                ElectionChange::AtRisk {
+                    node: "web-1".into(),
+                    reason: RiskReason::SlowKill,
+                    what: "40 ms late".into(),
+                },
+                "nightly of project shop may have run twice, as web-1 saw (slow_kill): 40 ms late",
+                "hold_at_risk",
+            ),
+            (
+                ElectionChange::Unheld(vec!["web-1".into(), "web-2".into()]),
+                "nobody has nightly of project shop, though these campaign for it: web-1, web-2",
+                "election_unheld",
+            ),
+            (
+                ElectionChange::HeldAgain(standing(ElectionState::Held, "web-2")),
+                "web-2 has nightly of project shop again",
+                "election_changed",
+            ),
+        ] {
+            let (project, name) = ("shop".to_owned(), "nightly".to_owned());
+            let news = ElectionNews { project, name, change };
+            let event = election_event(Instant(1_800_000_000_000), &news);
+            let sent = body(election_sentence(&news), event.clone());
+            assert_eq!(serde_json::from_slice::<WireEvent>(&sent).unwrap(), event);
+            let sent: serde_json::Value = serde_json::from_slice(&sent).unwrap();
+            assert_eq!((&sent["type"], &sent["text"]), (&kind.into(), &expected.into()));
+        }
+    }
+
+    #[test]
     fn one_more_than_can_wait_is_dropped_and_nobody_waits() {
         let (news_in, mut news) = mpsc::channel(CLUSTER_NOTIFICATIONS_MAX);
         let notifier = Notifier(Some(news_in));
         for number in 0..=CLUSTER_NOTIFICATIONS_MAX {
-            notifier.tell(Instant(i64::try_from(number).unwrap()), ClusterChange::Owned);
+            notifier.tell(Instant(i64::try_from(number).unwrap()), &ClusterChange::Owned);
         }
         drop(notifier);
         let mut kept = 0;

@@ -334,6 +334,7 @@ impl LeaseCluster {
                 ttl: Ttl::new(self.setting.ttls[node]).expect("a valid T"),
                 url: None,
                 roles: Vec::new(),
+                candidacies: Vec::new(),
             },
             claim: self.claim.clone(),
             mode: self.setting.mode,

@@ -10,7 +10,7 @@
 //!
 //! Time plays no part here: that a session is absent was decided by a burial, or by its owner. Only the
 //! holder or a burial frees a claim. Who wants a holder to leave writes a *wish* beside the head, which
-//! names the token that it is about; a person who lets a waiting holder begin writes an *approval*, and
+//! names the token that it is about, and perhaps the node that is to follow; a person who lets a waiting holder begin writes an *approval*, and
 //! that names the token as well, so that neither can ever meet somebody else.
 //!
 //! **Formats.** Who has something reads all that belongs to it, and passes over records of kinds that it does not know. So the
@@ -117,6 +117,9 @@ pub(crate) struct ClaimNote {
     pub(crate) token: u64,
     /// Who wrote it.
     pub(crate) by: String,
+    /// The node that is to have the claim next, if the wish says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<String>,
 }
 
 impl ClaimNote {
@@ -147,10 +150,26 @@ pub struct ClaimView {
     pub head: Head,
     /// At which version; `None` if nobody ever had it.
     pub version: Option<Version>,
-    /// The token that somebody wants to leave.
-    pub wish: Option<Token>,
+    /// That somebody wants its holder to leave.
+    pub wish: Option<Wish>,
     /// The token that somebody approved.
     pub approval: Option<Token>,
+}
+
+/// That whoever has a claim under a token leave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// The token that it is about.
+    pub token: Token,
+    /// The node that is to have the claim next, if somebody said so.
+    pub to: Option<NodeId>,
+}
+
+impl ClaimView {
+    /// The wish that whoever has the claim now leave it, if there is one.
+    pub fn wished(&self) -> Option<&Wish> {
+        self.wish.as_ref().filter(|wish| wish.token == self.head.token())
+    }
 }
 
 /// Why a claim was not taken.
@@ -207,6 +226,11 @@ impl Claim {
         &self.head
     }
 
+    /// What sessions call it that campaign for it: `project/name`, if it is that of an election.
+    pub fn candidacy(&self) -> Option<&str> {
+        self.head.as_str().strip_prefix("election/")
+    }
+
     /// Looks at the claim, and at what was written beside it.
     pub async fn look(&self, store: &Store) -> Result<ClaimView, ScanError> {
         let (head, wish, approval) =
@@ -225,9 +249,12 @@ impl Claim {
             None => (Head::first(), None),
         };
         // They name the token that they are about, so it does not matter which was read first.
-        let token =
-            |entry: Option<Entry>| Some(Token(ClaimNote::from_value(&entry?.value).ok()?.token));
-        let (wish, approval) = (token(wish?), token(approval?));
+        let note = |entry: Option<Entry>| ClaimNote::from_value(&entry?.value).ok();
+        let wish = note(wish?).map(|ClaimNote { token, to, .. }| Wish {
+            token: Token(token),
+            to: to.and_then(|to| NodeId::new(to).ok()),
+        });
+        let approval = note(approval?).map(|note| Token(note.token));
         Ok(ClaimView { head, version, wish, approval })
     }
 
@@ -318,9 +345,15 @@ impl Claim {
         Ok(true)
     }
 
-    /// What asks whoever has the claim under this token to leave it.
-    pub fn wishing(&self, token: u64, by: &str) -> Commit {
-        note(&self.wish, token, by)
+    /// What asks whoever has the claim under this token to leave it, for this node if one is named.
+    pub fn wishing(&self, token: u64, to: Option<&NodeId>, by: &str) -> Commit {
+        note(&self.wish, ClaimNote { token, by: by.to_owned(), to: to.map(NodeId::to_string) })
+    }
+
+    /// What lets the one that waits under this token begin, as long as the claim is as it was seen.
+    pub fn approving(&self, seen: &ClaimView, by: &str) -> Commit {
+        let note = ClaimNote { token: seen.head.token, by: by.to_owned(), to: None };
+        Commit::new().when(self.unmoved(seen)).put(self.approval.clone(), note.to_value())
     }
 
     fn unmoved(&self, seen: &ClaimView) -> Condition {
@@ -335,7 +368,7 @@ impl Claim {
     pub async fn wish(&self, store: &Store, by: &str) -> Result<Option<NodeId>, CommitError> {
         let seen = self.look(store).await.map_err(unread)?;
         let Some(holder) = &seen.head.session else { return Ok(None) };
-        let mut commit = note(&self.wish, seen.head.token, by);
+        let mut commit = self.wishing(seen.head.token, None, by);
         if mutant::active(Mutant::FreeOnResign) {
             let number = seen.head.number + 1;
             let free = Head { session: None, state: ClaimState::Free, number, ..seen.head.clone() };
@@ -350,7 +383,8 @@ impl Claim {
 
     /// Lets the one that waits under this token begin.
     pub async fn approve(&self, store: &Store, token: Token, by: &str) -> Result<(), CommitError> {
-        store.commit(note(&self.approval, token.0, by)).await.map(|_| ())
+        let approval = ClaimNote { token: token.0, by: by.to_owned(), to: None };
+        store.commit(note(&self.approval, approval)).await.map(|_| ())
     }
 
     /// Writes a head that nobody has once more, so that whatever was conditional on it no longer lands.
@@ -365,7 +399,6 @@ impl Claim {
     }
 }
 
-fn note(key: &Key, token: u64, by: &str) -> Commit {
-    let note = ClaimNote { token, by: by.to_owned() };
+fn note(key: &Key, note: ClaimNote) -> Commit {
     Commit::new().put(key.clone(), note.to_value())
 }

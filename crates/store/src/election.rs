@@ -16,12 +16,13 @@ use std::time::Duration;
 
 use engine::lease::{Reading, Token};
 use engine::mutant::{self, Mutant};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use crate::chain::{Chain, ChainError};
-use crate::claim::{Claim, ClaimError, ClaimState, ClaimView, Head};
+use crate::claim::{Claim, ClaimError, ClaimState, ClaimView, Head, Wish};
 use crate::machine::within;
-use crate::session::{Roster, Session, SessionEnd, SessionKey};
+use crate::session::{NodeId, Roster, Session, SessionEnd, SessionKey};
 use crate::{Hints, Refusal, ScanError};
 
 use activity::ActivityLog;
@@ -154,10 +155,31 @@ impl Candidacy {
         }
     }
 
-    /// Gives up what it has because somebody wished so, and lets others go first for a while.
+    /// Gives up what it has because somebody wished so: to the one that the wish names, with the body as it is, if that one is
+    /// there and takes it. Else it lets others go first for a while.
     pub async fn step_down(&mut self, mut holding: Holding) -> Result<(), ChainError> {
         self.yielded = Some((holding.right.token(), self.session.machine().reading()));
+        let to = holding.right.wished_to().and_then(|to| self.successor(to));
+        if let Some(to) = to {
+            let body = body_of(holding.head());
+            match holding.hand_over(&to, body).await {
+                Ok(_) => return Ok(()),
+                Err(why @ (ChainError::Gone | ChainError::NotSent(_) | ChainError::Refused(_))) => {
+                    tracing::warn!(%why, successor = %to, claim = %self.claim.key(), "the claim could not be handed over, and is freed");
+                }
+                Err(why @ (ChainError::Moved | ChainError::Corrupt(_))) => return Err(why),
+            }
+        }
         holding.release().await
+    }
+
+    /// The session of a node that campaigns for the same claim, as the last look at all sessions showed: whom a holder may
+    /// hand over to.
+    pub fn successor(&self, node: &NodeId) -> Option<SessionKey> {
+        let roster = self.session.roster();
+        let roster = roster.borrow();
+        let mut candidates = roster.candidates(self.claim.candidacy()?);
+        candidates.find(|key| key.node() == node && *key != self.session.key()).cloned()
     }
 
     /// Ends the candidacy while the session lives on: makes sure that this node neither has the claim
@@ -328,10 +350,8 @@ impl Candidacy {
             let done = match seen {
                 // The store has forgotten about it.
                 Some(seen) if Some(seen.head.token()) != token => return Ok(None),
-                Some(seen) if seen.wish == token => {
-                    let now = self.session.machine().reading();
-                    self.yielded = token.map(|token| (token, now));
-                    release(&self.session, &mut chain).await.ok();
+                Some(seen) if seen.wished().is_some() => {
+                    self.give_way(&mut chain, seen.wished()).await;
                     return Ok(None);
                 }
                 Some(seen) if seen.approval == token => chain.begin().await,
@@ -347,6 +367,20 @@ impl Candidacy {
             }
         }
         Ok(Some(self.hold(chain)))
+    }
+
+    /// Gives up a claim under which nothing was done yet, because somebody wished so.
+    async fn give_way(&mut self, chain: &mut Chain, wish: Option<&Wish>) {
+        let now = self.session.machine().reading();
+        self.yielded = Some((chain.token(), now));
+        let to = wish.and_then(|wish| self.successor(wish.to.as_ref()?));
+        if let Some(to) = to {
+            let body = body_of(chain.head());
+            if chain.hand_over(&to, body).await.is_ok() {
+                return;
+            }
+        }
+        release(&self.session, chain).await.ok();
     }
 
     fn hold(&self, chain: Chain) -> Holding {
@@ -409,4 +443,9 @@ impl Candidacy {
     async fn pause(&self) {
         self.session.machine().sleep(self.session.ttl().pause()).await;
     }
+}
+
+/// What a head keeps, for a successor to carry over.
+fn body_of(head: &Head) -> Box<RawValue> {
+    head.body.clone().unwrap_or_else(|| RawValue::NULL.to_owned())
 }

@@ -2,8 +2,8 @@
 //!
 //! A *guest* is somebody who has a key to a server and not to its store. A server takes no raw commits of guests. It
 //! reads each one as a [`GuestCommit`], of which there are a few kinds, and refuses all others: open, renew and close
-//! one's own session; take, write, release and touch an election of one's own project; wish that a holder leave; raise
-//! the longest T. So whatever a guest sends, only records of that guest are written, and they are well-formed.
+//! one's own session; take, write, hand over, release and touch an election of one's own project; wish that a holder leave;
+//! raise the longest T. So whatever a guest sends, only records of that guest are written, and they are well-formed.
 //!
 //! There are three steps. [`GuestCommit::of`] looks at the commit alone: which keys, which conditions, which values.
 //! [`GuestCommit::needs`] names the keys that have to be read next. [`GuestCommit::judge`] looks at what was read, and
@@ -13,7 +13,8 @@
 //!
 //! A session is a project's by its key, `node/<id>/<project>.<incarnation>`, and within it the key's that opened it, by
 //! its record. Nothing that has no such key can be opened, renewed, closed or named as a holder through a server, so
-//! the sessions of servers, and of whoever uses the store directly, are out of reach whatever a guest knows of them.
+//! the sessions of servers, and of whoever uses the store directly, are out of reach whatever a guest knows of them. They may
+//! be handed an election only if they say themselves that they campaign for it.
 
 mod judge;
 #[cfg(test)]
@@ -27,15 +28,15 @@ use std::time::Duration;
 
 use engine::lease::Ttl;
 use engine::limits::{
-    GUEST_BODY_BYTES_MAX, GUEST_ROLES_MAX, GUEST_TEXT_BYTES_MAX, GUEST_TTL_MAX, KEY_NAME_CHARS_MAX,
-    UNABLE_SHARDS_MAX,
+    GUEST_BODY_BYTES_MAX, GUEST_CANDIDACIES_MAX, GUEST_ROLES_MAX, GUEST_TEXT_BYTES_MAX,
+    GUEST_TTL_MAX, KEY_NAME_CHARS_MAX, UNABLE_SHARDS_MAX,
 };
 use engine::trigger::check_name;
 
 pub use self::view::{may_scan, shown};
 use crate::claim::{Claim, ClaimNote, Head, NUMBER_MAX};
 use crate::election::claim_of;
-use crate::session::{Longest, SESSIONS, SessionKey, SessionRecord};
+use crate::session::{Longest, NodeId, SESSIONS, SessionKey, SessionRecord};
 use crate::{Commit, Condition, Entry, Key, Version, Write};
 
 /// Below this lies what `watchbell store check` writes. Admins may do anything there.
@@ -70,15 +71,15 @@ pub enum GuestCommit {
     Renew(SessionKey, Version, SessionRecord),
     /// A session ends.
     Close(SessionKey, Option<Version>),
-    /// A claim is taken.
+    /// A claim is taken, or handed over by its holder: which of them, its head tells.
     Take(Take),
     /// A claim is written by its holder, released, or touched while nobody has it.
     Change(HeadChange),
-    /// The holder of a claim is asked to leave.
-    Wish(Claim, u64),
+    /// The holder of a claim is asked to leave, for this node if one is named.
+    Wish(Claim, u64, Option<NodeId>),
 }
 
-/// What a guest writes to take a claim.
+/// What a guest writes to take a claim, or to hand it over.
 #[derive(Debug)]
 pub struct Take {
     claim: Claim,
@@ -209,10 +210,10 @@ fn session(commit: &Commit, project: &str) -> Result<GuestCommit, Denied> {
     }
     match (condition, write) {
         (Condition::Absent(_), Write::Put(_, value)) => {
-            Ok(GuestCommit::Open(key.clone(), record(&key, value)?))
+            Ok(GuestCommit::Open(key.clone(), record(&key, value, project)?))
         }
         (Condition::At(_, at), Write::Put(_, value)) => {
-            Ok(GuestCommit::Renew(key.clone(), *at, record(&key, value)?))
+            Ok(GuestCommit::Renew(key.clone(), *at, record(&key, value, project)?))
         }
         (Condition::Present(_), Write::Delete(_)) => Ok(GuestCommit::Close(key, None)),
         (Condition::At(_, at), Write::Delete(_)) => Ok(GuestCommit::Close(key, Some(*at))),
@@ -238,7 +239,7 @@ fn own_session(key: &Key, project: &str) -> Result<SessionKey, Denied> {
     if fits && session.guest() == Some(project) { Ok(session) } else { Err(bad()) }
 }
 
-fn record(key: &SessionKey, value: &crate::Value) -> Result<SessionRecord, Denied> {
+fn record(key: &SessionKey, value: &crate::Value, project: &str) -> Result<SessionRecord, Denied> {
     let record = SessionRecord::from_value(value).map_err(|why| Denied(format!("{key}: {why}")))?;
     check_ttl(Some(Duration::from_millis(record.ttl_ms)))?;
     if record.local {
@@ -256,6 +257,15 @@ fn record(key: &SessionKey, value: &crate::Value) -> Result<SessionRecord, Denie
             "a session says of itself up to {GUEST_ROLES_MAX} roles, a URL and a version, each of up to {GUEST_TEXT_BYTES_MAX} bytes, and up to {UNABLE_SHARDS_MAX} shards"
         ));
     }
+    let is_own = |candidacy: &String| {
+        let name = candidacy.strip_prefix(project).and_then(|rest| rest.strip_prefix('/'));
+        name.is_some_and(|name| check_name(name).is_ok())
+    };
+    if record.candidacies.len() > GUEST_CANDIDACIES_MAX || !record.candidacies.iter().all(is_own) {
+        return denied(format!(
+            "a session that comes through a server campaigns for up to {GUEST_CANDIDACIES_MAX} elections of its own project, {project}/<name>"
+        ));
+    }
     Ok(record)
 }
 
@@ -265,9 +275,9 @@ fn election(commit: &Commit, project: &str, rest: &str) -> Result<GuestCommit, D
     check_name(name).map_err(Denied)?;
     let claim = claim_of(project, name).map_err(|why| Denied(why.to_string()))?;
     match beside {
-        None => head(commit, project, claim),
+        None => head(commit, claim),
         Some("wish") => wish(commit, claim),
-        Some("approval") => denied("an approval is not given through a server in this version"),
+        Some("approval") => denied("an approval is given by POST /v1/elections/<name>/approve"),
         Some(_) => denied(POSSIBLE),
     }
 }
@@ -280,10 +290,11 @@ fn wish(commit: &Commit, claim: Claim) -> Result<GuestCommit, Denied> {
     if note.token > NUMBER_MAX || note.by.chars().count() > KEY_NAME_CHARS_MAX {
         return denied("a wish names a token, and who has it");
     }
-    Ok(GuestCommit::Wish(claim, note.token))
+    let to = note.to.map(NodeId::new).transpose().map_err(|why| Denied(why.to_string()))?;
+    Ok(GuestCommit::Wish(claim, note.token, to))
 }
 
-fn head(commit: &Commit, project: &str, claim: Claim) -> Result<GuestCommit, Denied> {
+fn head(commit: &Commit, claim: Claim) -> Result<GuestCommit, Denied> {
     let key = claim.key();
     let clears = match commit.then.as_slice() {
         [Write::Put(..)] => false,
@@ -323,7 +334,7 @@ fn head(commit: &Commit, project: &str, claim: Claim) -> Result<GuestCommit, Den
         [Condition::Absent(former), Condition::Present(by)] => (Some(former), by),
         _ => return denied(TAKING),
     };
-    let by = own_session(by, project)?;
+    let by = SessionKey::try_from(by).map_err(|_| Denied(TAKING.into()))?;
     let former = match former.map(SessionKey::try_from) {
         None => None,
         Some(Ok(former)) => Some(former),

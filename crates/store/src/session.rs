@@ -185,6 +185,7 @@ impl Session {
             draining: false,
             unable: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            candidacies: node.candidacies.clone(),
         };
         let mut holder = Holder::new(node.ttl);
         holder.sending(nonce, machine.reading());
@@ -240,6 +241,15 @@ impl Session {
             return Duration::ZERO;
         }
         self.0.holder.lock().valid_for(self.0.machine.reading())
+    }
+
+    /// The clocks before the last renewal was sent that is known to have been done: what deadlines of others count from. It
+    /// moves when [`Session::renewals`] does; none when the session has ended.
+    pub fn renewal(&self) -> Option<Reading> {
+        if self.end().is_some() {
+            return None;
+        }
+        self.0.holder.lock().renewed()
     }
 
     /// Whether its node may act now.
@@ -301,6 +311,11 @@ impl Session {
             change(about);
             *about != former
         });
+    }
+
+    /// Has it renewed as soon as a pause has passed since the last time, instead of at its beat. Does not wait for it.
+    pub fn renew_soon(&self) {
+        self.0.about.send_modify(|_| {});
     }
 
     /// Gives the session up: its node may not act from here on, and everything that it owned is free

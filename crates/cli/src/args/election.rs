@@ -10,6 +10,7 @@ use crate::confirm::YesArgs;
 pub(crate) enum ElectionVerb {
     List(ElectionListArgs),
     Show(ElectionShowArgs),
+    Approve(ElectionApproveArgs),
     Resign(ElectionResignArgs),
     Watch(ElectionWatchArgs),
 }
@@ -30,7 +31,7 @@ pub(crate) struct ElectionListArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Show who leads
+/// Show who leads, who else campaigns, and what runs by it if it is a hold
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples("  watchbell election show nightly"))]
 pub(crate) struct ElectionShowArgs {
@@ -40,21 +41,47 @@ pub(crate) struct ElectionShowArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Ask whoever leads to leave: it stops first, and then somebody else may lead
+/// Let whoever waits for an election begin
 ///
-/// On a terminal you are asked first; elsewhere --yes is needed.
+/// A holder in manual mode waits until a person has approved it. On a terminal you are asked first; elsewhere --yes is needed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = examples("  watchbell election resign nightly --yes"))]
-pub(crate) struct ElectionResignArgs {
+#[command(after_help = examples(
+    "  watchbell election approve nightly\n  \
+       watchbell election approve nightly --token 1800000000000000 --yes"
+))]
+pub(crate) struct ElectionApproveArgs {
     /// The name of the election
     pub(crate) name: String,
+    /// Only if it waits under this token; whoever waits now, if it is not given
+    #[arg(long, value_name = "N")]
+    pub(crate) token: Option<u64>,
     #[command(flatten)]
     pub(crate) consent: YesArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
 
-/// Follow who leads, one line per change; it is looked at every second
+/// Ask whoever leads to leave: it stops first, and then somebody else may lead
+///
+/// On a terminal you are asked first; elsewhere --yes is needed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples(
+    "  watchbell election resign nightly --yes\n  \
+       watchbell election resign nightly --to web-2 --yes"
+))]
+pub(crate) struct ElectionResignArgs {
+    /// The name of the election
+    pub(crate) name: String,
+    /// Which of the candidates is to follow
+    #[arg(long, value_name = "NODE")]
+    pub(crate) to: Option<String>,
+    #[command(flatten)]
+    pub(crate) consent: YesArgs,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Follow who leads and what holds do, one line per change; it is looked at every second
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell election watch\n  \

@@ -100,7 +100,7 @@ pub(crate) struct WorkArgs {
         long,
         value_name = "BYTES",
         env = "WATCHBELL_MEMORY_MAX",
-        value_parser = bytes,
+        value_parser = memory,
         help_heading = "Programs"
     )]
     pub(crate) memory_max: Option<u64>,
@@ -293,8 +293,7 @@ fn capacity(text: &str) -> Result<usize, String> {
 }
 
 /// Bytes, with K, M, G or T for powers of 1,024.
-fn bytes(text: &str) -> Result<u64, String> {
-    const RIGHT: &str = "write bytes like 512M or 2G";
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let (number, power) = match text.as_bytes().last() {
         Some(b'K') => (&text[..text.len() - 1], 1),
         Some(b'M') => (&text[..text.len() - 1], 2),
@@ -302,10 +301,18 @@ fn bytes(text: &str) -> Result<u64, String> {
         Some(b'T') => (&text[..text.len() - 1], 4),
         _ => (text, 0),
     };
-    let number: u64 = number.parse().map_err(|_| RIGHT)?;
-    let bytes = number.checked_mul(1 << (10 * power)).ok_or("that is more than any machine has")?;
+    let number: u64 = number.parse().map_err(|_| BYTES_RIGHT)?;
+    number.checked_mul(1 << (10 * power)).ok_or("that is more than any machine has".to_owned())
+}
+
+/// How bytes are written.
+const BYTES_RIGHT: &str = "write bytes like 512M or 2G";
+
+/// Bytes that a program can do with.
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = bytes(text)?;
     if bytes < MEMORY_MIN {
-        return Err(format!("{RIGHT}; a program needs at least 1M"));
+        return Err(format!("{BYTES_RIGHT}; a program needs at least 1M"));
     }
     Ok(bytes)
 }

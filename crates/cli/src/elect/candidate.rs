@@ -5,7 +5,6 @@
 //! A lapse is no loss: if nobody took the claim meanwhile, it leads again under the same token.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use engine::limits::ELECT_STOP_MAX;
 use serde_json::json;
@@ -13,9 +12,7 @@ use store::chain::ChainError;
 use store::election::{
     Candidacy, CandidateActivity, ClaimStanding, Defeat, Holding, Permit, Right, RightEnd,
 };
-use store::machine::{Machine, System};
-use store::session::{RenewalStats, Session, SessionError, bury_local};
-use store::{CommitError, EngineFault, OpenError, Refusal, Store, open_or_create};
+use store::session::{RenewalStats, Session};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -24,10 +21,7 @@ use super::hook::HookHandle;
 use super::plan::CandidatePlan;
 use super::voice::{ElectMoment, Voice};
 use crate::exit::Ending;
-
-/// How long after a store could not be reached it is tried again, and how often that is told.
-const AWAY_PAUSE: Duration = Duration::from_millis(500);
-const AWAY_TOLD_EVERY: u32 = 60;
+use crate::joining::Joining;
 
 /// Why a leader stops when all is well.
 const TOLD: &str = "it was told to stop";
@@ -55,17 +49,20 @@ enum Finish {
 impl Candidate<'_> {
     /// Takes part until it is told to stop. Ends before only if something is wrong at the start.
     pub(super) async fn run(&self) -> Result<(), Ending> {
+        let trouble = |why: &str| self.voice.log(ElectMoment::CannotCreate, Some(why));
+        let CandidatePlan { url, claim, node, wait, .. } = self.plan;
+        let joining = Joining { url, claim, node, wait: *wait, trouble: &trouble };
         let store = tokio::select! {
             biased;
             () = self.stopped() => return Ok(()),
-            opened = self.open() => opened?,
+            opened = joining.open() => opened?,
         };
         let mut former = None;
         loop {
             let (session, mut keeper) = tokio::select! {
                 biased;
                 () = self.stopped() => return Ok(()),
-                joined = self.join(&store, former.as_ref()) => joined?,
+                joined = joining.session(&store, former.as_ref()) => joined?,
             };
             self.begins(&session, former.is_none());
             former = Some(session.clone());
@@ -80,82 +77,6 @@ impl Candidate<'_> {
                 // If the store is away, others will bury it.
                 let _ = timeout(ELECT_STOP_MAX, session.close()).await;
                 return Ok(());
-            }
-        }
-    }
-
-    /// Opens the store. One that cannot be reached is waited for, since it may be started after us; whatever else is
-    /// wrong with it is for a person to mend.
-    async fn open(&self) -> Result<Store, Ending> {
-        let begun = System.reading();
-        let mut tries = 0;
-        loop {
-            let why = match open_or_create(&self.plan.url).await {
-                Ok(store) => {
-                    bury_local(&store).await.map_err(|why| Ending::failed(why.to_string()))?;
-                    self.check_project(&store)?;
-                    return Ok(store);
-                }
-                Err(why) => why,
-            };
-            let is_away = matches!(&why, OpenError::Engine { fault: EngineFault::Unreachable, .. });
-            let waited = System.reading().least_since(begun);
-            if !is_away || self.plan.wait.is_some_and(|most| waited >= most) {
-                self.voice.log(ElectMoment::CannotCreate, Some(&why.to_string()));
-                return Err(why.into());
-            }
-            if tries % AWAY_TOLD_EVERY == 0 {
-                let why = format!("{why}; it is waited for");
-                self.voice.log(ElectMoment::CannotCreate, Some(&why));
-            }
-            tries += 1;
-            sleep(AWAY_PAUSE).await;
-        }
-    }
-
-    /// Through a server one takes part in the elections of one's own project alone.
-    fn check_project(&self, store: &Store) -> Result<(), Ending> {
-        let Some(project) = store.guest() else { return Ok(()) };
-        if self.plan.claim.key().as_str().starts_with(&format!("election/{project}/")) {
-            return Ok(());
-        }
-        let why = format!("this key is for the project {project}: give --project {project}");
-        self.voice.log(ElectMoment::CannotCreate, Some(&why));
-        Err(Ending::wrong_input(why))
-    }
-
-    /// Opens a session, however long that takes. Only at the start it may be refused.
-    async fn join(
-        &self,
-        store: &Store,
-        former: Option<&Session>,
-    ) -> Result<(Session, store::session::SessionDriver), Ending> {
-        let is_first = former.is_none();
-        let machine: Arc<dyn Machine> = Arc::new(System);
-        let mut told = None;
-        loop {
-            let why = match Session::open_after(former, store, &machine, &self.plan.node).await {
-                Ok(opened) => return Ok(opened),
-                Err(why) => why,
-            };
-            let sentence = why.to_string();
-            if told.as_ref() != Some(&sentence) {
-                self.voice.log(ElectMoment::CannotCreate, Some(&sentence));
-                told = Some(sentence.clone());
-            }
-            match why {
-                SessionError::AlreadyLive { .. } if is_first => {
-                    return Err(Ending::unreachable(sentence));
-                }
-                SessionError::Corrupt(_) if is_first => return Err(Ending::damaged(sentence)),
-                // What the store will not take today it will not take tomorrow, unless it is out of room.
-                SessionError::Refused(why) if is_first && !matches!(why, Refusal::Full { .. }) => {
-                    return Err(CommitError::Refused(why).into());
-                }
-                SessionError::AlreadyLive { .. }
-                | SessionError::Corrupt(_)
-                | SessionError::Unavailable(_)
-                | SessionError::Refused(_) => sleep(AWAY_PAUSE).await,
             }
         }
     }

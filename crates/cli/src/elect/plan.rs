@@ -109,6 +109,7 @@ impl CandidatePlan {
         }
         let wrong = |why: &dyn std::fmt::Display| Ending::wrong_input(why.to_string());
         let claim = claim_of(&typed.project, name).map_err(|why| wrong(&why))?;
+        let candidacies = claim.candidacy().map(str::to_owned).into_iter().collect();
         let ttl = Ttl::new(typed.ttl.unwrap_or(usual_ttl)).map_err(|why| wrong(&why))?;
         let id = NodeId::new(node).map_err(|why| wrong(&why))?;
         if typed.check_interval.is_some_and(|interval| interval > ttl.length()) {
@@ -119,7 +120,7 @@ impl CandidatePlan {
         Ok(Self {
             url,
             claim,
-            node: NodeInfo { id, ttl, url: None, roles: vec![ROLE.to_owned()] },
+            node: NodeInfo { id, ttl, url: None, roles: vec![ROLE.to_owned()], candidacies },
             interval: None,
             metrics: Vec::new(),
             wait: typed.wait,

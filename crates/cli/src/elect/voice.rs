@@ -2,23 +2,12 @@
 //!
 //! There are ten moments that a log tells. In the place of the Redis scheduler they are told in its words, capitals
 //! and all, since people search and alert by them; else in ours.
-//!
-//! Transitions are written by a thread of their own. Whoever reads stdout slowly, or not at all, holds up nothing: what
-//! does not fit in the queue is left out.
 
-use std::io::{self, Write};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
-
-use client::Timestamp;
-use engine::limits::TRANSITIONS_WAITING_MAX;
-use serde_json::{Map, Value, json};
-use store::machine::{Machine, System};
+use serde_json::Value;
 use tracing::Level;
 
 use crate::args::OutputFormat;
-use crate::exit::say;
+use crate::transitions::{Subject, Transitions};
 
 /// A moment that the log tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +59,7 @@ pub(super) struct Voice {
     pub(super) dialect: LogDialect,
     pub(super) election: String,
     pub(super) node: String,
-    out: Option<Teller>,
+    out: Option<Transitions>,
 }
 
 impl Voice {
@@ -81,8 +70,14 @@ impl Voice {
         node: &str,
         output: OutputFormat,
     ) -> Self {
+        let subject = Subject {
+            kind: "election",
+            name: election.to_owned(),
+            node: node.to_owned(),
+            event_chars: 9,
+        };
         let out = match dialect {
-            LogDialect::Ours => Some(Teller::new(output)),
+            LogDialect::Ours => Some(Transitions::new(subject, output)),
             LogDialect::Ancestor(_) => None,
         };
         Self { dialect, election: election.to_owned(), node: node.to_owned(), out }
@@ -110,76 +105,15 @@ impl Voice {
 
     /// Tells a transition on stdout: `words` for people, `facts` for programs.
     pub(super) fn tell(&self, event: &str, words: &str, facts: Value) {
-        let Some(out) = &self.out else { return };
-        let wall = i64::try_from(System.wall_us()).unwrap_or_default();
-        let time = Timestamp::from_microsecond(wall).unwrap_or_default();
-        let line = match out.output {
-            OutputFormat::Table => format!("{time:.3}  {event:<9}  {words}\n"),
-            OutputFormat::Json => {
-                let mut line = Map::new();
-                line.insert("time".into(), json!(format!("{time:.3}")));
-                line.insert("event".into(), json!(event));
-                line.insert("election".into(), json!(self.election));
-                line.insert("node".into(), json!(self.node));
-                if let Value::Object(facts) = facts {
-                    line.extend(facts);
-                }
-                format!("{}\n", Value::Object(line))
-            }
-        };
-        out.put(line);
+        if let Some(out) = &self.out {
+            out.tell(event, words, facts);
+        }
     }
 
     /// Waits until all is written that somebody reads, but not for long.
     pub(super) fn finish(mut self) {
         if let Some(out) = self.out.take() {
             out.finish();
-        }
-    }
-}
-
-/// The thread that writes to stdout.
-struct Teller {
-    output: OutputFormat,
-    lines: SyncSender<String>,
-    thread: JoinHandle<()>,
-}
-
-/// How long the last lines may take, and how often it is looked.
-const FINISH_MAX: Duration = Duration::from_millis(500);
-const FINISH_STEP: Duration = Duration::from_millis(5);
-
-impl Teller {
-    fn new(output: OutputFormat) -> Self {
-        let (lines, to_write) = sync_channel::<String>(TRANSITIONS_WAITING_MAX);
-        let thread = thread::spawn(move || {
-            let mut is_told = false;
-            for line in to_write {
-                let mut out = io::stdout().lock();
-                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-                if let Err(why) = written
-                    && !std::mem::replace(&mut is_told, true)
-                {
-                    say(&format!("transitions cannot be written to stdout: {why}; it goes on"));
-                }
-            }
-        });
-        Self { output, lines, thread }
-    }
-
-    fn put(&self, line: String) {
-        if let Err(TrySendError::Full(_)) = self.lines.try_send(line) {
-            tracing::warn!("nobody reads stdout: a transition was left out");
-        }
-    }
-
-    fn finish(self) {
-        let Self { lines, thread, .. } = self;
-        drop(lines);
-        let mut waited = Duration::ZERO;
-        while !thread.is_finished() && waited < FINISH_MAX {
-            thread::sleep(FINISH_STEP);
-            waited += FINISH_STEP;
         }
     }
 }

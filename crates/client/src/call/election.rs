@@ -7,7 +7,9 @@ use tokio::time::Instant;
 use super::Client;
 use super::exchange::Question;
 use super::path::Path;
-use crate::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
+use crate::election::{
+    ApproveRequest, Campaign, CampaignRequest, Election, ReleaseRequest, ResignRequest,
+};
 use crate::{ClientError, ListPage};
 
 /// Which elections to list.
@@ -52,8 +54,21 @@ impl Client {
     }
 
     /// Asks the holder of an election to leave.
-    pub async fn resign_election(&self, name: &str) -> Result<Election, ClientError> {
-        self.ask(Question::post(at(name, "/resign"))).await
+    pub async fn resign_election(
+        &self,
+        name: &str,
+        request: &ResignRequest,
+    ) -> Result<Election, ClientError> {
+        self.ask(Question::post(at(name, "/resign")).body(request)).await
+    }
+
+    /// Lets the holder of an election begin that waits for it under this token.
+    pub async fn approve_election(
+        &self,
+        name: &str,
+        request: &ApproveRequest,
+    ) -> Result<Election, ClientError> {
+        self.ask(Question::post(at(name, "/approve")).body(request)).await
     }
 
     /// Says once that this candidate wants to lead, or goes on leading. The instant is when the request was first sent:

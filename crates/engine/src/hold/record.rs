@@ -28,6 +28,9 @@ pub struct HoldRecord {
     pub state: HoldState,
     /// Since when, in milliseconds since 1970.
     pub since_ms: i64,
+    /// Why whoever wrote this is about to leave, if it is: what a successor takes for the cause of its hand-over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<HandOverCause>,
     /// The program, without its arguments: these may be secrets.
     pub program: String,
     /// What keeps its processes together: see `process::Isolation`.
@@ -212,6 +215,7 @@ mod tests {
             node: node.clone(),
             state: HoldState::WaitingToStart,
             since_ms: i64::MAX,
+            leaving: Some(HandOverCause::Resigned),
             program: "p".repeat(HOLD_PROGRAM_CHARS_MAX),
             isolation: Some("user namespace".into()),
             pid: Some(u32::MAX),

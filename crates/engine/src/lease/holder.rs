@@ -70,6 +70,11 @@ impl Holder {
         self.renewed.map(|renewed| now.most_since(renewed))
     }
 
+    /// The clocks before the last renewal was sent that is known to have won; `None` if there was none.
+    pub fn renewed(&self) -> Option<Reading> {
+        self.renewed
+    }
+
     /// How much longer it may act, by the faster of its clocks; zero when it has lapsed.
     pub fn valid_for(&self, now: Reading) -> Duration {
         let Some(passed) = self.unrenewed_for(now) else { return Duration::ZERO };

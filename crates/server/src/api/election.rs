@@ -4,32 +4,33 @@
 //! holder may act is known to itself alone; others see its T and its last sign of life.
 
 mod campaign;
+mod hold;
+mod note;
 mod release;
 
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Json;
 use client::ListPage;
-use client::election::{Election, ElectionHolder, ElectionState};
+use client::election::{Election, ElectionHolder};
 use engine::instant::Instant;
-use engine::limits::ELECTION_ENTRIES_READ_MAX;
+use engine::limits::{ELECTION_CANDIDATES_SHOWN_MAX, ELECTION_ENTRIES_READ_MAX};
 use engine::trigger::check_name;
-use store::claim::{Claim, ClaimState, ClaimView};
+use store::claim::{Claim, ClaimView, Wish};
 use store::election::claim_of;
-use store::session::{Roster, SessionKey, SessionRecord};
-use store::{CommitError, Key, Range};
+use store::session::Roster;
+use store::{Key, Range};
 
 pub(super) use self::campaign::campaign;
+pub(super) use self::note::{approve, resign};
 pub(super) use self::release::release;
-use super::body::NoBody;
 use super::caller::Caller;
 use super::convert::timestamp;
 use super::problem::{ApiError, ApiResult};
 use super::query::Query;
-use super::store::{Failure, project_name};
-use crate::event::{EventDetail, ServerEvent};
+use super::store::project_name;
+use crate::election::{HolderPresence, state};
 use crate::handle::NodeHandle;
-use crate::idempotency::RememberedOutcome;
 
 pub(super) async fn list(
     handle: NodeHandle,
@@ -48,10 +49,9 @@ pub(super) async fn list(
     let roster = Roster::read(handle.store()).await?;
     let mut items = Vec::with_capacity(names.len());
     for name in names {
-        let seen = claim(&project, &name)?.look(handle.store()).await?;
-        let holder = seen.head.session.clone().filter(|holder| roster.contains(holder));
-        let record = holder.as_ref().and_then(|holder| roster.record(holder)).cloned();
-        items.push(tell(name, &seen, holder.map(|holder| (holder, record))));
+        let claim = claim(&project, &name)?;
+        let seen = claim.look(handle.store()).await?;
+        items.push(tell(name, (&claim, &seen), &roster));
     }
     Ok(Json(ListPage { items, next }))
 }
@@ -100,24 +100,22 @@ pub(super) async fn show(
 pub(super) async fn find(handle: &NodeHandle, caller: &Caller, name: &str) -> ApiResult<Election> {
     let project = project_name(handle, caller.project)?;
     check_name(name).map_err(|_| none(name))?;
-    let seen = claim(&project, name)?.look(handle.store()).await?;
+    let claim = claim(&project, name)?;
+    let seen = claim.look(handle.store()).await?;
     if seen.version.is_none() {
         return Err(none(name));
     }
-    view(handle, name, &seen).await
+    view(handle, name, (&claim, &seen)).await
 }
 
 /// An election as it was seen.
-async fn view(handle: &NodeHandle, name: &str, seen: &ClaimView) -> ApiResult<Election> {
-    let holder = match &seen.head.session {
-        Some(holder) => handle
-            .store()
-            .get(holder.key())
-            .await?
-            .map(|entry| (holder.clone(), SessionRecord::from_value(&entry.value).ok())),
-        None => None,
-    };
-    Ok(tell(name.to_owned(), seen, holder))
+async fn view(
+    handle: &NodeHandle,
+    name: &str,
+    election: (&Claim, &ClaimView),
+) -> ApiResult<Election> {
+    let roster = Roster::read(handle.store()).await?;
+    Ok(tell(name.to_owned(), election, &roster))
 }
 
 fn none(name: &str) -> ApiError {
@@ -136,55 +134,34 @@ fn check(name: &str) -> ApiResult<()> {
 }
 
 /// What is shown. A holder whose session is gone has it no more.
-fn tell(
-    name: String,
-    seen: &ClaimView,
-    holder: Option<(SessionKey, Option<SessionRecord>)>,
-) -> Election {
-    let state = match (&holder, seen.head.state) {
-        (None, _) | (_, ClaimState::Free) => ElectionState::Free,
-        (Some(_), ClaimState::Held) => ElectionState::Held,
-        (Some(_), ClaimState::Waiting) => ElectionState::Waiting,
-    };
-    let holder = holder.map(|(key, record)| ElectionHolder {
-        node: key.node().to_string(),
-        ttl_ms: record.as_ref().map(|record| record.ttl_ms),
-        renewed: record.map(|record| {
-            timestamp(Instant(i64::try_from(record.wall_us / 1_000).unwrap_or(i64::MAX)))
+fn tell(name: String, (claim, seen): (&Claim, &ClaimView), roster: &Roster) -> Election {
+    let head = &seen.head;
+    let holder = head.session.as_ref().filter(|holder| roster.contains(holder));
+    let presence = holder.map_or(HolderPresence::Gone, |_| HolderPresence::There);
+    let others = roster.candidates(claim.candidacy().unwrap_or_default());
+    let mut candidates: Vec<String> = others
+        .filter(|key| Some(*key) != holder)
+        .map(|key| key.node().to_string())
+        .take(ELECTION_CANDIDATES_SHOWN_MAX)
+        .collect();
+    candidates.dedup();
+    let wish = holder.and(seen.wished());
+    Election {
+        name,
+        state: state(head, presence),
+        token: head.token,
+        holder: holder.map(|key| {
+            let record = roster.record(key);
+            let renewed_ms = |wall_us: u64| i64::try_from(wall_us / 1_000).unwrap_or(i64::MAX);
+            ElectionHolder {
+                node: key.node().to_string(),
+                ttl_ms: record.map(|record| record.ttl_ms),
+                renewed: record.map(|record| timestamp(Instant(renewed_ms(record.wall_us)))),
+            }
         }),
-    });
-    let resign_wished = holder.is_some() && seen.wish == Some(seen.head.token());
-    Election { name, state, token: seen.head.token, holder, resign_wished }
-}
-
-pub(super) async fn resign(
-    handle: NodeHandle,
-    caller: Caller,
-    Path(name): Path<String>,
-    _: NoBody,
-) -> ApiResult<Json<Election>> {
-    let there = find(&handle, &caller, &name).await?;
-    if there.holder.is_none() {
-        let detail = format!("nobody has {name} at the moment");
-        return Err(ApiError::new(StatusCode::CONFLICT, "not-held", "Nobody has it", detail));
+        resign_wished: wish.is_some(),
+        resign_to: wish.and_then(|Wish { to, .. }| to.as_ref().map(ToString::to_string)),
+        candidates,
+        hold: hold::hold(head, presence),
     }
-    let project = project_name(&handle, caller.project)?;
-    let trail = caller.trail(&handle, "election.resign", &name);
-    let mut commit = claim(&project, &name)?.wishing(there.token, &caller.author);
-    for (key, value) in trail.entries(RememberedOutcome::Resigned(name.clone()), handle.machine()) {
-        let key = Key::new(key).expect("keys of ours are short and printable");
-        commit = commit.put(key, value);
-    }
-    match handle.store().commit(commit).await {
-        Ok(_) => {}
-        Err(CommitError::Conflict(_)) => unreachable!("it has no conditions"),
-        Err(why) => return Err(Failure::Store(why).told(&handle)),
-    }
-    let what = EventDetail::Changed {
-        action: "election.resign".to_owned(),
-        object: name.clone(),
-        author: caller.author.clone(),
-    };
-    handle.events().push([ServerEvent { project: Some(caller.project), at: handle.now(), what }]);
-    Ok(Json(find(&handle, &caller, &name).await?))
 }

@@ -34,6 +34,7 @@ use super::problem::{ApiError, ApiResult};
 use super::stream::stream;
 use crate::access::book::Book;
 use crate::access::key::KeyId;
+use crate::election::watch::{ElectionChange, ElectionNews, Standing};
 use crate::event::{EventCursor, EventDetail, NewEvents, ServerEvent, WatcherSeat, Watching};
 use crate::handle::NodeHandle;
 use crate::monitor::ClusterChange;
@@ -244,6 +245,7 @@ impl Watcher {
                 author: author.clone(),
             },
             EventDetail::Cluster(change) => of_cluster(change),
+            EventDetail::Election(news) => of_election(news),
             EventDetail::Queue(what) => of_queue(what),
             EventDetail::Progress(run, ToldProgress { queue, progress }) => {
                 EventKind::RunProgress {
@@ -311,6 +313,29 @@ fn of_queue(what: &QueueHappening) -> EventKind {
                 }
                 WorkerTurn::Gone => EventKind::WorkerGone { worker },
             }
+        }
+    }
+}
+
+/// What changed in an election, and when.
+pub(crate) fn election_event(at: Instant, news: &ElectionNews) -> WireEvent {
+    WireEvent { at: timestamp(at), what: of_election(news) }
+}
+
+/// What changed in an election.
+fn of_election(ElectionNews { name, change, .. }: &ElectionNews) -> EventKind {
+    let name = name.clone();
+    match change {
+        ElectionChange::Stands(standing) | ElectionChange::HeldAgain(standing) => {
+            let Standing { state, hold, holder, token, cause } = standing.clone();
+            EventKind::ElectionChanged { name, state, hold, holder, token, cause }
+        }
+        ElectionChange::AtRisk { node, reason, what } => {
+            let (node, what) = (node.clone(), what.clone());
+            EventKind::HoldAtRisk { name, node, reason: *reason, what }
+        }
+        ElectionChange::Unheld(candidates) => {
+            EventKind::ElectionUnheld { name, candidates: candidates.clone() }
         }
     }
 }

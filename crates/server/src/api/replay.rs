@@ -56,7 +56,7 @@ pub(super) async fn replay(
             let key = key::tell(handle, id.parse().map_err(gone)?).await?;
             (StatusCode::CREATED, Json(NewKey { key, secret: None })).into_response()
         }
-        RememberedOutcome::Resigned(name) => {
+        RememberedOutcome::Resigned(name) | RememberedOutcome::Approved(name) => {
             Json(election::find(handle, caller, &name).await?).into_response()
         }
         RememberedOutcome::Done => Json(system::status(handle)).into_response(),

@@ -14,7 +14,9 @@ use client::ListPage;
 use client::account::Account;
 use client::audit::AuditEntry;
 use client::cluster::{Cluster, Drain, QuiescedShard, ResumeShard};
-use client::election::{Campaign, CampaignRequest, Election, ReleaseRequest};
+use client::election::{
+    ApproveRequest, Campaign, CampaignRequest, Election, ReleaseRequest, ResignRequest,
+};
 use client::key::{ApiKey, KeySpec, NewKey, RotateKeyRequest, Scope};
 use client::output::{OutputAnswer, OutputRequest, RunOutput};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
@@ -543,8 +545,12 @@ fn elections() -> Vec<Route> {
             .gives::<ListPage<Election>>(200),
         get("/v1/elections/{name}", election::show).says("Show an election").gives::<Election>(200),
         post("/v1/elections/{name}/resign", election::resign)
-            .says("Ask whoever leads to leave")
-            .may_take::<Nothing>()
+            .says("Ask whoever leads to leave, for one of the candidates if one is named")
+            .may_take::<ResignRequest>()
+            .gives::<Election>(200),
+        post("/v1/elections/{name}/approve", election::approve)
+            .says("Let a holder begin that waits for it under this token")
+            .takes::<ApproveRequest>()
             .gives::<Election>(200),
         node(post("/v1/elections/{name}/campaign", election::campaign))
             .says("Want to lead, or go on leading; the answer is good from when this was sent")

@@ -23,6 +23,7 @@ use super::report::{Collector, Poster};
 use super::{Executor, FormerNode, NodeConfig, NodeStartError, RunningNode, cluster, now};
 use crate::access::{Access, Reconciler};
 use crate::alarm::Alarm;
+use crate::election::monitor::ElectionMonitor;
 use crate::event::EventLog;
 use crate::follower::OutputFollowers;
 use crate::handle::{NodeContext, NodeHandle};
@@ -111,6 +112,8 @@ impl RunningNode {
         components.start(Reconciler::new(handle.clone(), &shared.access, &machine));
         components.start(UsageCounter(handle.clone()));
         components.start(Monitor(handle.clone()));
+        let (session, metrics) = (shared.session.clone(), Arc::clone(&shared.metrics));
+        components.start(ElectionMonitor::begin(handle.clone(), session, metrics).await);
         Ok((node, handle))
     }
 }
@@ -138,6 +141,7 @@ async fn join(
         ttl: Ttl::new(config.ttl).map_err(|why| NodeStartError::Corrupt(why.to_string()))?,
         url: config.url.clone(),
         roles: config.roles.clone(),
+        candidacies: Vec::new(),
     };
     let before = former.map(|former| &former.session);
     let (session, keeper) = Session::open_after(before, &store, machine, &about).await?;

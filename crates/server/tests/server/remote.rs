@@ -4,6 +4,7 @@ mod campaign;
 mod candidate;
 mod fault;
 mod foreign;
+mod hold;
 mod stand;
 mod suite;
 mod token;

@@ -4,7 +4,7 @@
 //! the store is in another epoch, when the session has ended, and from the moment on at which its holder begins to
 //! release the claim or to hand it over, whatever comes of that.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use engine::lease::Token;
@@ -16,7 +16,7 @@ use super::activity::ActivityLog;
 use crate::chain::{self, Chain, ChainError, ChainResult, ChainWrites};
 use crate::claim::{Claim, Head};
 use crate::machine::within;
-use crate::session::{Session, SessionKey};
+use crate::session::{NodeId, Session, SessionKey};
 use crate::{Epoch, Write};
 
 /// What the holder of a claim gets: a chain to write with, and the right to act.
@@ -48,6 +48,7 @@ impl Holding {
             token: chain.token(),
             epoch: chain.epoch().clone(),
             over: watch::Sender::new(None),
+            wished_to: OnceLock::new(),
             session: session.clone(),
             claim,
             interval: interval.unwrap_or(session.ttl().length() / 2),
@@ -121,6 +122,8 @@ struct RightShared {
     /// The epoch in which the claim was taken.
     epoch: Epoch,
     over: watch::Sender<Option<RightEnd>>,
+    /// Who is to follow, as the wish says that ends the right.
+    wished_to: OnceLock<NodeId>,
     /// How often it looks whether the claim is still its own, if no hint comes.
     interval: Duration,
     log: ActivityLog,
@@ -138,7 +141,8 @@ pub struct Permit {
 /// Why a right is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RightEnd {
-    /// Somebody wishes that this holder leave: stop, and then [`super::Candidacy::step_down`].
+    /// Somebody wishes that this holder leave: stop, and then [`super::Candidacy::step_down`], or hand it over to whom
+    /// [`Right::wished_to`] names.
     Wished,
     /// The claim is somebody else's, the session has ended, or the store may have forgotten about it:
     /// drop everything that was built on it, and campaign again.
@@ -157,9 +161,19 @@ impl Right {
         good.then_some(Permit { token: self.0.token, valid_for })
     }
 
+    /// The session that has the claim.
+    pub fn session(&self) -> &SessionKey {
+        self.0.session.key()
+    }
+
     /// The token that it is under.
     pub fn token(&self) -> Token {
         self.0.token
+    }
+
+    /// The node that is to follow, once a wish has ended the right and named one: see [`super::Candidacy::successor`].
+    pub fn wished_to(&self) -> Option<&NodeId> {
+        self.0.wished_to.get()
     }
 
     /// Waits until the right is over, and tells why. A lapse is not the end of it.
@@ -211,7 +225,12 @@ impl Right {
         if !mine || seen.head.token() != self.0.token {
             return Some(RightEnd::Lost);
         }
-        (seen.wish == Some(self.0.token)).then_some(RightEnd::Wished)
+        let wish = seen.wished()?;
+        if let Some(to) = &wish.to {
+            // The first one counts: by the next the holder is leaving already.
+            self.0.wished_to.get_or_init(|| to.clone());
+        }
+        Some(RightEnd::Wished)
     }
 
     fn is_trusted(&self) -> bool {

@@ -6,7 +6,7 @@ use engine::limits::GUEST_TOKEN_AHEAD_MAX;
 use super::{
     Denied, Guest, GuestCommit, GuestReads, GuestRefusal, HeadChange, TAKING, Take, denied,
 };
-use crate::claim::{Claim, ClaimNote, ClaimState, Head};
+use crate::claim::{Claim, ClaimState, Head};
 use crate::session::{Longest, SessionKey, SessionRecord};
 use crate::{Commit, Condition, Entry, Key, Version};
 
@@ -19,12 +19,20 @@ impl GuestCommit {
             Self::Raise(..) => vec![Longest::key()],
             Self::Renew(key, ..) | Self::Close(key, _) => vec![session(key)],
             Self::Take(take) => vec![session(&take.by), take.claim.key().clone()],
-            Self::Wish(claim, _) => vec![claim.key().clone()],
+            Self::Wish(claim, ..) => vec![claim.key().clone()],
             Self::Change(step) => vec![step.claim.key().clone()],
         };
-        if let Self::Change(step) = self
-            && let Some(Some(head)) = seen.get(step.claim.key())
-        {
+        // Whether the holder is there, and whose it is, matters to whoever does not say that it is gone.
+        let claim = match self {
+            Self::Change(step) => Some(&step.claim),
+            Self::Take(take) => take.former.is_none().then_some(&take.claim),
+            Self::Raise(..)
+            | Self::Open(..)
+            | Self::Renew(..)
+            | Self::Close(..)
+            | Self::Wish(..) => None,
+        };
+        if let Some(Some(head)) = claim.and_then(|claim| seen.get(claim.key())) {
             let head = Head::from_value(&head.value).ok();
             keys.extend(head.and_then(|head| head.session).as_ref().map(session));
         }
@@ -63,13 +71,11 @@ impl GuestCommit {
             }
             Self::Take(take) => take.judge(guest, seen),
             Self::Change(step) => step.judge(guest, seen),
-            Self::Wish(claim, token) => {
-                let [wish, _] = claim.notes();
+            Self::Wish(claim, token, to) => {
                 if found(claim.key()).is_none() {
                     return Err(Denied("nobody ever had it".into()).into());
                 }
-                let note = ClaimNote { token, by: guest.author.to_owned() };
-                Ok(Commit::new().put(wish, note.to_value()))
+                Ok(claim.wishing(token, to.as_ref(), guest.author))
             }
         }
     }
@@ -124,10 +130,15 @@ fn head_of(claim: &Claim, seen: &GuestReads) -> Result<(Head, Option<Version>), 
 
 impl Take {
     fn judge(self, guest: &Guest<'_>, seen: &GuestReads) -> Result<Commit, GuestRefusal> {
+        let (last, version) = head_of(&self.claim, seen)?;
+        let other = last.session.as_ref().filter(|last| **last != self.by);
+        if let (None, Some(holder)) = (&self.former, other) {
+            check_at(self.at, version)?;
+            return self.hand_over(guest, &last, holder, seen);
+        }
         let Self { claim, at, former, by, head } = self;
         let found = seen.get(by.key()).and_then(Option::as_ref);
         owned(&by, guest, found, 1 + usize::from(former.is_some()))?;
-        let (last, version) = head_of(&claim, seen)?;
         check_at(at, version)?;
         if last.session.filter(|last| *last != by) != former {
             return Err(Denied(TAKING.into()).into());
@@ -141,6 +152,39 @@ impl Take {
             commit = commit.when(Condition::Absent(former.key().clone()));
         }
         let commit = commit.when(Condition::Present(by.key().clone()));
+        Ok(commit.put(claim.key().clone(), head.to_value()))
+    }
+
+    /// Its holder, one of the guest's own sessions, gives it to another one that campaigns for it.
+    fn hand_over(
+        self,
+        guest: &Guest<'_>,
+        last: &Head,
+        holder: &SessionKey,
+        seen: &GuestReads,
+    ) -> Result<Commit, GuestRefusal> {
+        let Self { claim, at, by: successor, head, .. } = self;
+        let found = |key: &SessionKey| seen.get(key.key()).and_then(Option::as_ref);
+        owned(holder, guest, found(holder), 0)?;
+        // It was read before the head was: so it was absent while that stood, as the holder takes this answer to say.
+        let entry = found(&successor);
+        let entry = entry.ok_or(GuestRefusal::Conflict { condition: 1, found: None })?;
+        let record = SessionRecord::from_value(&entry.value).ok();
+        let is_candidate = record.filter(|record| !record.joining).is_some_and(|record| {
+            claim.candidacy().is_some_and(|candidacy| record.campaigns_for(candidacy))
+        });
+        if !is_candidate || successor.guest().is_some_and(|project| project != guest.project) {
+            return Err(Denied(format!("{successor} does not campaign for this election")).into());
+        }
+        check_token(head.token, last.token, guest)?;
+        if head.number != last.number + 1 || head.state != ClaimState::Held {
+            return Err(Denied(TAKING.into()).into());
+        }
+        let there = |key: &SessionKey| Condition::Present(key.key().clone());
+        let commit = Commit::new()
+            .when(unmoved(claim.key(), at))
+            .when(there(&successor))
+            .when(there(holder));
         Ok(commit.put(claim.key().clone(), head.to_value()))
     }
 }

@@ -32,7 +32,7 @@ fn spoil() -> impl Strategy<Value = Spoil> {
         (0..6_usize, 0..12_usize).prop_map(|(at, to)| Spoil::Rename(at, to)),
         (0..3_usize).prop_map(Spoil::DropWrite),
         (0..12_usize).prop_map(Spoil::AddWrite),
-        (0..3_usize, 0..14_usize).prop_map(|(at, what)| Spoil::Say(at, what)),
+        (0..3_usize, 0..16_usize).prop_map(|(at, what)| Spoil::Say(at, what)),
     ]
 }
 
@@ -79,6 +79,8 @@ fn value(what: usize) -> Value {
         10 => Value::from(r#"{"format":1,"ttl_ms":3600000}"#),
         11 => Value::from(r#"{"format":1,"ttl_ms":500}"#),
         12 => Value::from(r#"{"format":1,"token":10,"by":"x"}"#),
+        13 => head(&|head| (head.token, head.session) = (11, Some(theirs.clone()))),
+        14 => head(&|head| (head.token, head.session) = (11, Some(session(PROJECT, 2)))),
         _ => Value::from(
             r#"{"format":1,"roles":[],"ttl_ms":3000,"beat":1,"nonce":"1","wall_us":1,"reads":1,"local":true}"#,
         ),
@@ -146,7 +148,7 @@ fn with_others(mut store: BTreeMap<Key, Entry>) -> BTreeMap<Key, Entry> {
     let theirs = session(PROJECT, 3);
     let record = |key: &str| {
         Value::from(format!(
-            r#"{{"format":1,"roles":[],"ttl_ms":3000,"beat":1,"nonce":"1","wall_us":1,"reads":1,"local":false,"key":"{key}"}}"#
+            r#"{{"format":1,"roles":[],"ttl_ms":3000,"beat":1,"nonce":"1","wall_us":1,"reads":1,"local":false,"key":"{key}","candidacies":["shop/other"]}}"#
         ))
     };
     let other = Key::new("election/shop/other").unwrap();
@@ -219,7 +221,17 @@ fn check_key(
     let alive = old.session.as_ref().is_some_and(|holder| before.contains_key(holder.key()));
     ensure(!alive || old.session == Some(mine.clone()), "a live holder lost it")?;
     let has_changed = new.session != old.session && new.session.is_some();
-    ensure(!has_changed || new.session == Some(mine), "somebody else was made its holder")?;
+    let candidacy = key.as_str().trim_start_matches("election/");
+    let is_candidate = |session: &SessionKey| {
+        let record = SessionRecord::from_value(&before.get(session.key())?.value).ok()?;
+        Some(record.campaigns_for(candidacy))
+    };
+    // Its holder may choose one of those who want it.
+    let is_chosen = alive && new.session.as_ref().and_then(is_candidate) == Some(true);
+    ensure(
+        !has_changed || is_chosen || new.session == Some(mine),
+        "somebody else was made its holder",
+    )?;
     let may_keep = new.session.is_none() || !has_changed;
     ensure(
         new.token > old.token || (new.token == old.token && may_keep),
@@ -255,7 +267,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
     #[test]
     fn what_comes_through_touches_nothing_of_others(
-        which in 0..12_usize, spoils in prop::collection::vec(spoil(), 0..4),
+        which in 0..13_usize, spoils in prop::collection::vec(spoil(), 0..4),
     ) {
         let (_, mut commit, store) = allowed().swap_remove(which);
         let store = with_others(store);

@@ -36,6 +36,7 @@ fn record(key: Option<&str>) -> SessionRecord {
         draining: false,
         unable: Vec::new(),
         version: "0.1.0".into(),
+        candidacies: vec!["shop/nightly".into()],
     }
 }
 
@@ -143,7 +144,22 @@ pub(super) fn allowed() -> Vec<(&'static str, Commit, BTreeMap<Key, Entry>)> {
         ("touch", moved(&dead), with(&dead)),
         ("write", moved(&Head { body: None, ..held.clone() }), with(&held)),
         ("release", claim.releasing(&sight(&held, three), Nonce(8)).unwrap(), with(&held)),
-        ("wish", claim.wishing(10, "me"), with(&held)),
+        ("wish", claim.wishing(10, Some(former.node()), "me"), with(&held)),
+        (
+            "hand over",
+            Commit::new()
+                .when(Condition::At(claim.key().clone(), Version(3)))
+                .when(Condition::Present(former.key().clone()))
+                .put(
+                    claim.key().clone(),
+                    Head { session: Some(former.clone()), ..won(&held) }.to_value(),
+                ),
+            seen(&[
+                (&key, own.clone()),
+                (former.key(), record(Some("key_other")).to_value()),
+                (claim.key(), held.to_value()),
+            ]),
+        ),
     ]
 }
 
@@ -219,6 +235,57 @@ fn a_session_that_is_gone_is_a_conflict_and_so_is_a_head_that_moved() {
 }
 
 #[test]
+fn a_holder_hands_over_to_whoever_campaigns_for_it_and_to_nobody_else() {
+    let (_, hand_over, store) = allowed().pop().unwrap();
+    let successor = session(PROJECT, 2).key().clone();
+    let with = |change: &dyn Fn(&mut SessionRecord)| {
+        let mut told = record(Some("key_other"));
+        change(&mut told);
+        let mut store = store.clone();
+        store.extend(seen(&[(&successor, told.to_value())]));
+        through(&hand_over, &guest(), &store)
+    };
+    let done = with(&|_| {}).unwrap();
+    let holder = Condition::Present(session(PROJECT, 1).key().clone());
+    assert_eq!(done.when[2..], [holder], "while the holder has it");
+    let refused = |judged| matches!(judged, Err(GuestRefusal::Denied(_)));
+    assert!(refused(with(&|record| record.candidacies = vec!["shop/other".into()])));
+    assert!(refused(with(&|record| record.joining = true)));
+
+    let mut gone = store.clone();
+    gone.remove(&successor);
+    let conflict = Err(GuestRefusal::Conflict { condition: 1, found: None });
+    assert_eq!(through(&hand_over, &guest(), &gone), conflict, "it is told who is gone");
+    let asked = GuestCommit::of(&hand_over, PROJECT).unwrap();
+    assert_eq!(asked.needs(&GuestReads::new()), Some(successor), "it is read before the head");
+
+    // Whoever uses the store itself may be given it too, if it says that it wants it.
+    let server = SessionKey::new(&NodeId::new("server-1").unwrap(), 7);
+    let mut commit = hand_over.clone();
+    let Write::Put(_, value) = &commit.then[0] else { panic!("it is written") };
+    let head = Head { session: Some(server.clone()), ..Head::from_value(value).unwrap() };
+    commit.when[1] = Condition::Present(server.key().clone());
+    commit.then[0] = Write::Put(claim().key().clone(), head.to_value());
+    for (candidacies, is_given) in [(vec!["shop/nightly".into()], true), (vec![], false)] {
+        let mut store = store.clone();
+        let told = SessionRecord { candidacies, ..record(None) };
+        store.extend(seen(&[(server.key(), told.to_value())]));
+        assert_eq!(through(&commit, &guest(), &store).is_ok(), is_given);
+    }
+}
+
+#[test]
+fn a_wish_keeps_whom_it_names() {
+    let (_, wish, store) = allowed().swap_remove(11);
+    let done = through(&wish, &guest(), &store).unwrap();
+    assert_eq!(done, wish);
+    let text = r#"{"format":1,"token":10,"by":"me","to":"web 1"}"#;
+    let key = wish.then[0].key().clone();
+    let judged = through(&Commit::new().put(key, text), &guest(), &store);
+    assert!(matches!(judged, Err(GuestRefusal::Denied(_))), "{judged:?}");
+}
+
+#[test]
 fn what_a_live_holder_has_is_not_touched_by_others() {
     let theirs = session(PROJECT, 2);
     let mut store = allowed().remove(8).2;
@@ -279,6 +346,12 @@ fn limits_hold_and_one_past_them_is_refused() {
     assert!(!open(&|record| record.version = text(GUEST_TEXT_BYTES_MAX + 1)));
     assert!(open(&|record| record.unable = vec![1; UNABLE_SHARDS_MAX]));
     assert!(!open(&|record| record.unable = vec![1; UNABLE_SHARDS_MAX + 1]));
+    let names = |count| vec!["shop/nightly".to_owned(); count];
+    assert!(open(&|record| record.candidacies = names(GUEST_CANDIDACIES_MAX)));
+    assert!(!open(&|record| record.candidacies = names(GUEST_CANDIDACIES_MAX + 1)));
+    for bad in ["other/nightly", "shopnightly", "shop/", "shop/a b", "shop/nightly/wish"] {
+        assert!(!open(&|record| record.candidacies = vec![bad.into()]), "{bad}");
+    }
     assert!(!open(&|record| record.local = true), "whoever opens the store would bury it at once");
 
     let (mine, claim) = (session(PROJECT, 1), claim());
@@ -300,7 +373,9 @@ fn limits_hold_and_one_past_them_is_refused() {
 #[test]
 fn only_what_concerns_a_project_is_shown() {
     let node = NodeId::new("server-1").unwrap();
-    let told = SessionRecord { url: Some("http://secret".into()), local: true, ..record(None) };
+    let candidacies = vec!["other/nightly".into(), "shop/nightly".into(), "shopping/x".into()];
+    let url = Some("http://secret".into());
+    let told = SessionRecord { url, local: true, candidacies, ..record(None) };
     let entry = |key: &SessionKey| Entry {
         key: key.key().clone(),
         value: told.to_value(),
@@ -312,6 +387,7 @@ fn only_what_concerns_a_project_is_shown() {
     let server = shown(entry(&SessionKey::new(&node, 1)), PROJECT).unwrap();
     let record = SessionRecord::from_value(&server.value).unwrap();
     assert_eq!((record.ttl_ms, record.url, record.roles), (3_000, None, vec![]));
+    assert_eq!(record.candidacies, ["shop/nightly"], "whom one may hand over to");
 
     let may = |range: &Range| may_scan(range, PROJECT).is_ok();
     assert!(may(&Range::prefix("node/")) && may(&Range::prefix("election/shop/")));

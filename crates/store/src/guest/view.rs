@@ -24,7 +24,8 @@ pub fn may_scan(range: &Range, project: &str) -> Result<(), Denied> {
 /// An entry as it is shown to somebody of this project; nothing, if it is not.
 ///
 /// A guest sees the sessions of its project. Of sessions that use the store directly, those of servers among them, it
-/// sees that they exist, since one of them may have an election; but not their URLs, nor what they do.
+/// sees that they exist, since one of them may have an election, and for which of its own project they campaign; but not their
+/// URLs, nor what they do.
 pub fn shown(entry: Entry, project: &str) -> Option<Entry> {
     if !entry.key.as_str().starts_with(SESSIONS) || entry.key == Longest::key() {
         return Some(entry);
@@ -32,14 +33,15 @@ pub fn shown(entry: Entry, project: &str) -> Option<Entry> {
     let session = SessionKey::try_from(&entry.key).ok()?;
     match session.guest() {
         Some(of) => (of == project).then_some(entry),
-        None => Some(Entry { value: outline(&entry.value), ..entry }),
+        None => Some(Entry { value: outline(&entry.value, project), ..entry }),
     }
 }
 
-/// What everybody may know of a session.
-fn outline(value: &Value) -> Value {
+/// What everybody of a project may know of a session.
+fn outline(value: &Value, project: &str) -> Value {
     let Ok(record) = SessionRecord::from_value(value) else { return Value::default() };
-    let SessionRecord { ttl_ms, reads, joining, .. } = record;
+    let SessionRecord { ttl_ms, reads, joining, mut candidacies, .. } = record;
+    candidacies.retain(|one| one.split_once('/').is_some_and(|(of, _)| of == project));
     let bare = SessionRecord {
         url: None,
         roles: Vec::new(),
@@ -54,6 +56,7 @@ fn outline(value: &Value) -> Value {
         draining: false,
         unable: Vec::new(),
         version: String::new(),
+        candidacies,
     };
     bare.to_value()
 }

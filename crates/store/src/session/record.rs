@@ -142,6 +142,9 @@ pub struct NodeInfo {
     pub url: Option<String>,
     /// The roles of the node.
     pub roles: Vec<String>,
+    /// The elections that it campaigns for, as [`crate::claim::Claim::candidacy`] calls them: others see who could succeed a
+    /// holder.
+    pub candidacies: Vec<String>,
 }
 
 /// A session's record.
@@ -180,6 +183,9 @@ pub struct SessionRecord {
     /// Which Watchbell it is: for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
+    /// The elections that it campaigns for, `project/name`: nothing is decided by it but who may be handed one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidacies: Vec<String>,
 }
 
 /// What a node says about itself while its session lasts, and may take back.
@@ -195,6 +201,11 @@ impl SessionRecord {
     /// T, if the record has one that makes sense.
     pub fn ttl(&self) -> Option<Ttl> {
         Ttl::new(Duration::from_millis(self.ttl_ms)).ok()
+    }
+
+    /// Whether it says that it campaigns for this election, `project/name`.
+    pub fn campaigns_for(&self, candidacy: &str) -> bool {
+        self.candidacies.iter().any(|one| one == candidacy)
     }
 
     /// Puts the node's status into the record, as far as it fits.
@@ -315,6 +326,7 @@ mod tests {
             draining: false,
             unable: Vec::new(),
             version: String::new(),
+            candidacies: Vec::new(),
         }
     }
 
@@ -333,6 +345,11 @@ mod tests {
         let told_text = OLD.strip_suffix('}').unwrap().to_owned()
             + r#","draining":true,"unable":[3,4095],"version":"0.1.0"}"#;
         check_text(&told, &told_text);
+        let candidate = SessionRecord { candidacies: vec!["shop/nightly".into()], ..old() };
+        let text =
+            OLD.strip_suffix('}').unwrap().to_owned() + r#","candidacies":["shop/nightly"]}"#;
+        check_text(&candidate, &text);
+        assert!(candidate.campaigns_for("shop/nightly") && !candidate.campaigns_for("shop/night"));
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Roster {
         })
     }
 
+    /// The sessions that take part and campaign for this election, `project/name`, in the order of their keys.
+    pub fn candidates(&self, candidacy: &str) -> impl Iterator<Item = &SessionKey> {
+        self.live().filter(move |(_, record)| record.campaigns_for(candidacy)).map(|(key, _)| key)
+    }
+
     /// The sessions of one node.
     pub(super) fn of_node(
         &self,

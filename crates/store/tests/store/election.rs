@@ -116,6 +116,7 @@ impl Candidate {
             ttl: Ttl::new(ttl).unwrap(),
             url: None,
             roles: Vec::new(),
+            candidacies: Vec::new(),
         };
         let (session, mut keeper) = guarded(patience::session(store, &node)).await;
         let mut tasks = JoinSet::new();

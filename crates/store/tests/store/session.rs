@@ -47,6 +47,7 @@ async fn join(store: &Store, id: &str, ttl_ms: u64, keepers: &mut JoinSet<Sessio
         ttl: Ttl::new(Duration::from_millis(ttl_ms)).unwrap(),
         url: None,
         roles: Vec::new(),
+        candidacies: Vec::new(),
     };
     let (session, mut keeper) = guarded(patience::session(store, &node)).await;
     keepers.spawn(async move { keeper.run(|| true).await });

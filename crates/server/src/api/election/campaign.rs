@@ -172,7 +172,7 @@ impl CampaignCandidate<'_> {
         if term.is_none_or(|term| term.epoch != now) {
             return self.take(seen).await;
         }
-        let resign_wished = seen.wish == Some(seen.head.token());
+        let resign_wished = seen.wished().is_some();
         Ok(self.leading(&now, seen.head.token, resign_wished))
     }
 
@@ -247,6 +247,7 @@ impl CampaignCandidate<'_> {
             draining: false,
             unable: Vec::new(),
             version: String::new(),
+            candidacies: self.claim.candidacy().map(str::to_owned).into_iter().collect(),
         };
         let commit = Commit::new()
             .when(Condition::Absent(key.key().clone()))

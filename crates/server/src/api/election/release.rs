@@ -34,7 +34,7 @@ pub(in crate::api) async fn release(
         freed.map_err(|failure| failure.told(&handle))?;
     }
     let seen = claim.look(handle.store()).await?;
-    Ok(Json(view(&handle, &name, &seen).await?))
+    Ok(Json(view(&handle, &name, (&claim, &seen)).await?))
 }
 
 async fn free(

@@ -77,6 +77,7 @@ const TABLE: &[(&str, &str, Who)] = &[
     ("GET", "/v1/elections", Reader),
     ("GET", "/v1/elections/{name}", Reader),
     ("POST", "/v1/elections/{name}/resign", Writer),
+    ("POST", "/v1/elections/{name}/approve", Writer),
     ("POST", "/v1/elections/{name}/campaign", Node),
     ("POST", "/v1/elections/{name}/release", Node),
     ("GET", "/v1/store", Node),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::election::{Campaign, CampaignRequest, ElectionState, ReleaseRequest};
+use client::election::{Campaign, CampaignRequest, ElectionState, ReleaseRequest, ResignRequest};
 use client::key::Scope;
 use client::{Client, ClientError, ElectionFilter};
 use engine::lease::patience;
@@ -127,18 +127,23 @@ async fn of_a_hundred_requests_at_once_one_leads() {
     stand.stop().await;
 }
 
+/// Asks for nobody in particular to follow.
+fn leave() -> ResignRequest {
+    ResignRequest::default()
+}
+
 #[tokio::test]
 async fn whoever_leads_learns_that_it_should_leave() {
     let (stand, client) = stand().await;
     let (one, token) = lead(&client, "nightly", of("web-1")).await;
-    let wished = client.resign_election("nightly").await.unwrap();
+    let wished = client.resign_election("nightly", &leave()).await.unwrap();
     assert!(wished.resign_wished && wished.token == token);
     let told = client.campaign("nightly", &one).await.unwrap().0;
     assert!(matches!(told, Campaign::Leading { resign_wished: true, .. }), "{told:?}");
     let release = ReleaseRequest { candidate: "web-1".into(), session: one.session.unwrap() };
     let free = client.release_election("nightly", &release).await.unwrap();
     assert!(!free.resign_wished && free.holder.is_none());
-    let nobody = client.resign_election("nightly").await.unwrap_err();
+    let nobody = client.resign_election("nightly", &leave()).await.unwrap_err();
     assert!(matches!(nobody, ClientError::Conflict(_)), "{nobody}");
     let audit = stand.admin().audit(&client::AuditFilter::default()).await.unwrap();
     assert!(audit.items.iter().any(|entry| entry.action == "election.resign"));
@@ -151,7 +156,7 @@ async fn elections_are_listed_in_pages() {
     // What lies beside a head is in between, in the order of keys.
     for name in ["a", "a-b", "a.c", "ab", "b"] {
         lead(&client, name, of("web-1")).await;
-        client.resign_election(name).await.unwrap();
+        client.resign_election(name, &leave()).await.unwrap();
     }
     let list =
         client.all_elections(ElectionFilter { limit: Some(2), ..Default::default() }, 500).await;

@@ -62,7 +62,7 @@ async fn another_project_sees_and_touches_nothing() {
         let free = claim.releasing(&claim.look(&ours).await.unwrap(), engine::lease::Nonce(1));
         denied(&store.commit(free.unwrap()).await);
     }
-    denied(&theirs.commit(claim.wishing(holding.right.token().0, "x")).await);
+    denied(&theirs.commit(claim.wishing(holding.right.token().0, None, "x")).await);
     assert!(holding.right.permit().is_some());
     stand.stop().await;
 }
@@ -89,7 +89,10 @@ async fn the_elections_api_keeps_projects_apart() {
     assert_eq!(list.items, vec![]);
     for error in [
         theirs.election("nightly").await.unwrap_err(),
-        theirs.resign_election("nightly").await.unwrap_err(),
+        theirs
+            .resign_election("nightly", &client::election::ResignRequest::default())
+            .await
+            .unwrap_err(),
     ] {
         assert!(matches!(error, client::ClientError::NotFound(_)), "{error}");
     }

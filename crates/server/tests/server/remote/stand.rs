@@ -7,6 +7,8 @@ use std::time::Duration;
 use client::Client;
 use client::key::{KeySpec, Scope};
 use client::project::NewProjectSpec;
+use engine::notice::webhook_to;
+use engine::webhook::Webhook;
 use server::api::ApiSecurity;
 use server::node::{HistoryPace, NodeConfig, RunningNode};
 use store::machine::{Machine, System};
@@ -39,15 +41,25 @@ impl Stand {
         Self::at("127.0.0.1:0".parse().unwrap(), store).await
     }
 
+    /// One that notifies somebody at this URL of what a person should see to.
+    pub(super) async fn telling(store: Store, url: &str) -> Self {
+        let notify = Some(webhook_to(url).unwrap());
+        Self::with("127.0.0.1:0".parse().unwrap(), store, notify).await
+    }
+
     async fn at(address: SocketAddr, store: Store) -> Self {
+        Self::with(address, store, None).await
+    }
+
+    async fn with(address: SocketAddr, store: Store, notify: Option<Webhook>) -> Self {
         let config = NodeConfig {
             id: "server-1".to_owned(),
             url: Some("http://secret-place:7400".to_owned()),
             roles: server::peers::ROLES.map(str::to_owned).to_vec(),
             ttl: TTL,
-            webhook_allow: Vec::new(),
+            webhook_allow: vec!["127.0.0.0/8".parse().unwrap()],
             webhook_ca: None,
-            notify: None,
+            notify,
             history: HistoryPace::default(),
             shards: None,
         };
@@ -114,6 +126,7 @@ pub(super) fn node(id: &str) -> session::NodeInfo {
         ttl: engine::lease::Ttl::new(TTL).unwrap(),
         url: None,
         roles: vec!["candidate".to_owned()],
+        candidacies: Vec::new(),
     }
 }
 

@@ -165,6 +165,7 @@ impl Bench {
             ttl: Ttl::new(Duration::from_nanos(plan.ttl)).unwrap(),
             url: Some(format!("http://{}:7400", plan.id)),
             roles: Vec::new(),
+            candidacies: Vec::new(),
         };
         let machine = Arc::new(SimMachine::new(&self.world, &site, Luck::stream(dice)));
         Host { store: Store::shared(tap.clone()), tap, machine, node, site }

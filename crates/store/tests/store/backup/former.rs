@@ -28,7 +28,8 @@ async fn guarded<T>(future: impl Future<Output = T>) -> T {
 
 async fn join(store: &Store, id: &str, keepers: &mut JoinSet<SessionEnd>) -> Session {
     let ttl = Ttl::new(Duration::from_secs(2)).unwrap();
-    let node = NodeInfo { id: NodeId::new(id).unwrap(), ttl, url: None, roles: Vec::new() };
+    let (id, roles, candidacies) = (NodeId::new(id).unwrap(), Vec::new(), Vec::new());
+    let node = NodeInfo { id, ttl, url: None, roles, candidacies };
     let (session, mut keeper) = guarded(patience::session(store, &node)).await;
     keepers.spawn(async move { keeper.run(|| true).await });
     session
