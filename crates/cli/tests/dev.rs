@@ -46,6 +46,7 @@ mod dev {
     mod start;
     mod stop;
     mod verdict;
+    mod witness;
     mod worker_command;
     mod worker_command_fault;
     mod worker_example;
