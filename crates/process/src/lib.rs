@@ -40,6 +40,7 @@ mod clock;
 mod deadline;
 mod error;
 mod file_limit;
+mod guard;
 mod isolation;
 mod launcher;
 pub mod limits;

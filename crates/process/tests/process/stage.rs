@@ -26,9 +26,10 @@ pub(crate) fn isolations() -> Vec<Isolation> {
     vec![Isolation::UserNamespace, Isolation::Group]
 }
 
-/// Starts programs with this isolation.
+/// Starts programs with this isolation, through the small guard; supervisors guard their programs themselves.
 pub(crate) fn launcher(isolation: Isolation) -> Launcher {
-    Launcher::through(Path::new(SUPERVISOR), Wanted::Exactly(isolation))
+    let guard = Path::new(env!("CARGO_BIN_EXE_watchbell-guard"));
+    Launcher::through(guard, Wanted::Exactly(isolation))
 }
 
 /// Starts a program with this isolation.
