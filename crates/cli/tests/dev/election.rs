@@ -136,6 +136,7 @@ fn running(token: u64) -> HoldBody {
         token,
         node: "web-1".into(),
         state: record::HoldState::Running,
+        leaving: None,
         since_ms: 1_800_000_000_000,
         program: "/usr/bin/nightly".into(),
         isolation: Some("namespace".into()),
