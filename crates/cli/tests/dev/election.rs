@@ -137,6 +137,7 @@ fn running(token: u64) -> HoldBody {
         node: "web-1".into(),
         state: record::HoldState::Running,
         since_ms: 1_800_000_000_000,
+        leaving: None,
         program: "/usr/bin/nightly".into(),
         isolation: Some("namespace".into()),
         pid: Some(4_711),
