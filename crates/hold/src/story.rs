@@ -224,7 +224,7 @@ impl<'a> Story<'a> {
     pub(crate) fn not_started(&mut self, why: &str) {
         let (hold, node) = (&*self.plan.name, &*self.node);
         tracing::error!(hold, node, why, "the program could not be started");
-        self.exits(&format!("not started: {why:.60}"), Duration::ZERO);
+        self.exits(&format!("not started: {why}"), Duration::ZERO);
     }
 
     /// The program has ended, and nothing of it is left.

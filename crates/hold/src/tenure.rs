@@ -41,6 +41,20 @@ struct Desk<'a> {
     lock: Option<HadLock>,
     starting: Option<Work<Result<Tree, StartError>>>,
     checking: Option<Work<Health>>,
+    /// Renewals of the session that were counted.
+    renewed: u64,
+}
+
+/// What happened while there is a claim.
+enum Event {
+    Told(Told),
+    Over(RightEnd),
+    Renewed(u64),
+    Ended(Result<Outcome, Lost>),
+    Started(Box<Result<Tree, StartError>>),
+    Locked(HadLock),
+    Checked(Health),
+    Tick,
 }
 
 /// What is left to do when nothing of the program is left.
@@ -69,6 +83,7 @@ impl Supervisor<'_> {
             lock: None,
             starting: None,
             checking: None,
+            renewed: 0,
         };
         // So that there is a renewal that was sent after the claim was had, and not in a fifth of T.
         session.renew_soon();
@@ -84,31 +99,39 @@ impl Supervisor<'_> {
             Left::GiveUp(cause) => {
                 self.story.turns(self.life.state(), Some(cause));
                 let _ = leave.send(());
-                let patience = match cause {
-                    // The end of the session frees it as well.
-                    HandOverCause::Stopped => ELECT_STOP_MAX,
-                    HandOverCause::First
-                    | HandOverCause::Lost
-                    | HandOverCause::Resigned
-                    | HandOverCause::Exits
-                    | HandOverCause::Health => Duration::MAX,
-                };
-                let giving_up = give_up(candidacy, session, writer);
-                let giving_up = timeout(patience, giving_up);
-                tokio::select! {
-                    biased;
-                    // The end of the session frees it.
-                    () = self.signals.stopped() => {
-                        self.life.step(LifeInput::StopAsked, sight(session, &right));
-                    }
-                    _ = giving_up => {}
-                }
-                self.story.gave_up(Some(cause));
-                let orders = self.life.step(LifeInput::GivenUp, sight(session, &right));
-                self.story.turns(self.life.state(), None);
-                if orders.contains(&LifeOrder::Quit) { Next::Quit } else { Next::Campaign }
+                self.leave(session, &right, cause, give_up(candidacy, session, writer)).await
             }
         }
+    }
+
+    /// Gives the claim up, and goes on to whatever follows.
+    async fn leave(
+        &mut self,
+        session: &Session,
+        right: &Right,
+        cause: HandOverCause,
+        giving_up: impl Future<Output = ()>,
+    ) -> Next {
+        let patience = match cause {
+            // The end of the session frees it as well.
+            HandOverCause::Stopped => ELECT_STOP_MAX,
+            HandOverCause::First
+            | HandOverCause::Lost
+            | HandOverCause::Resigned
+            | HandOverCause::Exits
+            | HandOverCause::Health => Duration::MAX,
+        };
+        tokio::select! {
+            biased;
+            () = self.signals.stopped() => {
+                self.life.step(LifeInput::StopAsked, sight(session, right));
+            }
+            _ = timeout(patience, giving_up) => {}
+        }
+        self.story.gave_up(Some(cause));
+        let orders = self.life.step(LifeInput::GivenUp, sight(session, right));
+        self.story.turns(self.life.state(), None);
+        if orders.contains(&LifeOrder::Quit) { Next::Quit } else { Next::Campaign }
     }
 
     /// The loop.
@@ -119,63 +142,89 @@ impl Supervisor<'_> {
     ) -> Left {
         let right = desk.right.clone();
         let mut over = pin!(right.over());
-        let (mut is_over, mut is_written) = (false, false);
+        let (mut is_over, mut is_moved) = (false, false);
         let mut renewals = desk.session.renewals();
-        let mut renewed = renewals.borrow_and_update().renewed;
-        let mut input = LifeInput::Claimed;
+        desk.renewed = renewals.borrow_and_update().renewed;
+        let mut left = self.step(desk, LifeInput::Claimed);
         loop {
-            // What time alone has changed comes first, so that it is seen: the process may have been stopped.
-            for input in [LifeInput::Tick, input] {
-                for order in self.life.step(input, sight(desk.session, &right)) {
-                    if let Some(left) = self.carry_out(desk, order) {
-                        return left;
-                    }
-                }
-                self.story.turns(self.life.state(), self.life.leaves_for());
+            if let Some(left) = left {
+                return left;
             }
             let wakes_in = self.wakes_in(desk.session);
-            input = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                told = self.signals.next() => match told {
-                    Told::Stop => LifeInput::StopAsked,
-                    Told::StopAtOnce => LifeInput::KillAsked,
-                    Told::Other(signal) => {
-                        match &mut desk.tree {
-                            Some(tree) => tree.signal(signal),
-                            None => tracing::debug!(?signal, "no program runs that a signal could be passed on to"),
-                        }
-                        LifeInput::Tick
-                    }
-                },
+                told = self.signals.next() => Event::Told(told),
                 end = &mut over, if !is_over => {
                     is_over = true;
-                    self.over(desk.session, end)
+                    Event::Over(end)
                 }
-                Ok(()) = renewals.changed() => {
-                    let now = renewals.borrow_and_update().renewed;
-                    self.sight.count(|figures| figures.renewals += now - renewed);
-                    renewed = now;
-                    desk.session.renewal().map_or(LifeInput::Tick, |sent| LifeInput::Renewed { sent })
+                Ok(()) = renewals.changed() => Event::Renewed(renewals.borrow_and_update().renewed),
+                ended = ended(&mut desk.tree) => Event::Ended(ended),
+                started = done(&mut desk.starting) => Event::Started(Box::new(started)),
+                lock = done(&mut desk.locking) => Event::Locked(lock),
+                health = done(&mut desk.checking) => Event::Checked(health),
+                _ = &mut writer, if !is_moved => {
+                    is_moved = true;
+                    Event::Over(RightEnd::Lost)
                 }
-                ended = ended(&mut desk.tree) => self.ended(desk, ended),
-                started = done(&mut desk.starting) => self.started(desk, started),
-                lock = done(&mut desk.locking) => {
-                    desk.lock = Some(lock);
-                    LifeInput::Locked
-                }
-                health = done(&mut desk.checking) => {
-                    if health == Health::Bad {
-                        self.sight.count(|figures| figures.unhealthy += 1);
-                    }
-                    LifeInput::Checked(health)
-                }
-                _ = &mut writer, if !is_written => {
-                    // The claim was moved by somebody else.
-                    is_written = true;
-                    LifeInput::RightLost
-                }
-                () = sleep(wakes_in) => LifeInput::Tick,
+                () = sleep(wakes_in) => Event::Tick,
             };
+            // What time alone has changed comes first, so that it is seen: the process may have been stopped.
+            left = self.step(desk, LifeInput::Tick);
+            if left.is_none() {
+                let input = self.input(desk, event);
+                left = self.step(desk, input);
+            }
+        }
+    }
+
+    /// Tells the life what happened, and does what it orders. Tells when nothing is left to do here.
+    fn step(&mut self, desk: &mut Desk<'_>, input: LifeInput) -> Option<Left> {
+        for order in self.life.step(input, sight(desk.session, &desk.right)) {
+            if let Some(left) = self.carry_out(desk, order) {
+                return Some(left);
+            }
+        }
+        self.story.turns(self.life.state(), self.life.leaves_for());
+        None
+    }
+
+    /// What an event is to the life; it is shown here, and what came with it is put in its place.
+    fn input(&mut self, desk: &mut Desk<'_>, event: Event) -> LifeInput {
+        match event {
+            Event::Told(Told::Stop) => LifeInput::StopAsked,
+            Event::Told(Told::StopAtOnce) => LifeInput::KillAsked,
+            Event::Told(Told::Other(signal)) => {
+                match &mut desk.tree {
+                    Some(tree) => tree.signal(signal),
+                    None => {
+                        tracing::debug!(
+                            ?signal,
+                            "no program runs that a signal could be passed on to"
+                        );
+                    }
+                }
+                LifeInput::Tick
+            }
+            Event::Over(end) => self.over(desk.session, end),
+            Event::Renewed(renewed) => {
+                let more = renewed - std::mem::replace(&mut desk.renewed, renewed);
+                self.sight.count(|figures| figures.renewals += more);
+                desk.session.renewal().map_or(LifeInput::Tick, |sent| LifeInput::Renewed { sent })
+            }
+            Event::Ended(ended) => self.ended(desk, ended),
+            Event::Started(started) => self.started(desk, *started),
+            Event::Locked(lock) => {
+                desk.lock = Some(lock);
+                LifeInput::Locked
+            }
+            Event::Checked(health) => {
+                if health == Health::Bad {
+                    self.sight.count(|figures| figures.unhealthy += 1);
+                }
+                LifeInput::Checked(health)
+            }
+            Event::Tick => LifeInput::Tick,
         }
     }
 

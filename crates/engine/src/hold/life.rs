@@ -60,7 +60,7 @@ pub struct LifeSight {
 }
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LifeInput {
     /// The claim is this node's, and waits for a person.
     Awaits,

@@ -176,7 +176,8 @@ impl fmt::Display for RiskReason {
 impl HoldRecord {
     /// Adds an end of the program; the oldest is forgotten when there are too many.
     pub fn exited(&mut self, exit: HoldExit) {
-        self.exits.insert(0, exit);
+        let how = exit.how.chars().take(HOLD_HOW_CHARS_MAX).collect();
+        self.exits.insert(0, HoldExit { how, ..exit });
         self.exits.truncate(HOLD_EXITS_KEPT_MAX);
     }
 
@@ -198,6 +199,9 @@ impl HoldRecord {
         }
     }
 }
+
+/// How much is told of an end.
+const HOLD_HOW_CHARS_MAX: usize = 48;
 
 /// How much is told of a broken assumption.
 const HOLD_RISK_CHARS_MAX: usize = 120;
@@ -225,7 +229,7 @@ mod tests {
             at_risk: Vec::new(),
         };
         for _ in 0..20 {
-            let (at_ms, ran_ms, how) = (i64::MAX, u64::MAX, "exit 255, unconfirmed".into());
+            let (at_ms, ran_ms, how) = (i64::MAX, u64::MAX, "h".repeat(100));
             record.exited(HoldExit { at_ms, ran_ms, how, node: node.clone() });
             record.came(HandOver {
                 at_ms,

@@ -71,7 +71,7 @@ mod tests {
     fn pauses(ran: f64, ends: &[f64]) -> Vec<Option<Duration>> {
         let mut exits = Exits::default();
         let after = ends.iter().map(|at| match exits.ended(secs(*at), secs(ran)) {
-            AfterExit::Restart { at: again } => Some(again - secs(*at)),
+            AfterExit::Restart { at: again } => Some(again.saturating_sub(secs(*at))),
             AfterExit::MakeRoom => None,
         });
         after.collect()

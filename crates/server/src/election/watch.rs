@@ -314,6 +314,7 @@ mod tests {
             node: "web-1".into(),
             state,
             since_ms: 0,
+            leaving: None,
             program: "/bin/nightly".into(),
             isolation: None,
             pid: None,

@@ -306,7 +306,7 @@ fn health_is_asked_for_after_the_grace_and_three_failures_in_a_row_make_room() {
         assert_eq!(told.tell(now + 0.5, LifeInput::Checked(said)), [], "{now}");
         now += 2.5;
         assert_eq!(told.renewed(now - 0.1, now - 0.1).len(), 1, "too early");
-        assert_eq!(told.tell(now, LifeInput::Tick), [check.clone()]);
+        assert_eq!(told.tell(now, LifeInput::Tick), std::slice::from_ref(&check));
     }
     assert_eq!(told.tell(now + 0.5, LifeInput::Checked(Health::Bad)), [stop()]);
     let given_up = told.tell(now + 1.0, ended(9.0));

@@ -58,6 +58,7 @@ fn running(holding: &Holding) -> HoldRecord {
         node: "web-1".into(),
         state: record::HoldState::Running,
         since_ms: 1_800_000_000_000,
+        leaving: None,
         program: "/usr/bin/nightly".into(),
         isolation: Some("namespace".into()),
         pid: Some(4_711),
