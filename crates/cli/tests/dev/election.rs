@@ -138,7 +138,6 @@ fn running(token: u64) -> HoldBody {
         state: record::HoldState::Running,
         leaving: None,
         since_ms: 1_800_000_000_000,
-        leaving: None,
         program: "/usr/bin/nightly".into(),
         isolation: Some("namespace".into()),
         pid: Some(4_711),

@@ -3,6 +3,7 @@
 mod alone;
 mod lifecycle;
 mod refusal;
+mod storm;
 mod surroundings;
 
 use std::collections::BTreeMap;
