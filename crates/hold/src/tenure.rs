@@ -361,7 +361,17 @@ async fn give_up(
     // What is shown last is worth a moment, and no more.
     let written = timeout(session.ttl().timeout(), writer).await;
     let given_up = match written.ok().flatten() {
-        Some(holding) => candidacy.step_down(holding).await,
+        Some(holding) => {
+            // Whoever wished so may have seen a candidate that this node has yet to see.
+            if let Some(to) = holding.right.wished_to() {
+                let mut roster = session.roster();
+                let looking = async {
+                    while candidacy.successor(to).is_none() && roster.changed().await.is_ok() {}
+                };
+                let _ = timeout(session.ttl().timeout(), looking).await;
+            }
+            candidacy.step_down(holding).await
+        }
         None => candidacy.leave().await,
     };
     if let Err(why) = given_up {
