@@ -25,7 +25,7 @@ pub(super) enum Library {
 
 impl Library {
     /// Its program `case_worker`, as it is started.
-    fn command(self) -> Command {
+    pub(super) fn command(self) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let (program, path, cure) = match self {
             Self::Rust => {
@@ -103,8 +103,6 @@ impl House {
     /// Starts a worker.
     pub(super) fn start(&self, plan: &Plan<'_>) -> CaseWorker {
         let number = self.workers.replace(self.workers.get() + 1);
-        let stdout = self.dir.path().join(format!("worker-{number}.out"));
-        let stderr = stdout.with_extension("err");
         let mut command = self.library.command();
         command
             .env("WATCHBELL_SERVER", self.proxy.url())
@@ -113,11 +111,7 @@ impl House {
             .env("CAPACITY", plan.capacity.to_string())
             .env("LEASE_MS", plan.lease_ms.to_string())
             .env("LABELS", "zone=b,version=7");
-        command
-            .stdin(Stdio::null())
-            .stdout(fs::File::create(&stdout).unwrap())
-            .stderr(fs::File::create(&stderr).unwrap());
-        CaseWorker { child: command.spawn().unwrap(), stdout, stderr }
+        CaseWorker::start(command, self.dir.path().join(format!("worker-{number}.out")))
     }
 
     pub(super) async fn submit(&self, handler: &str, payload: Value) -> String {
@@ -169,6 +163,16 @@ pub(super) struct CaseWorker {
 }
 
 impl CaseWorker {
+    /// Starts one by this command. What it says goes to this file, and what it logs to one beside it.
+    pub(super) fn start(mut command: Command, stdout: PathBuf) -> Self {
+        let stderr = stdout.with_extension("err");
+        command
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&stdout).unwrap())
+            .stderr(fs::File::create(&stderr).unwrap());
+        Self { child: command.spawn().unwrap(), stdout, stderr }
+    }
+
     /// What it has said, line by line.
     pub(super) fn lines(&self) -> Vec<String> {
         let said = fs::read_to_string(&self.stdout).unwrap();
