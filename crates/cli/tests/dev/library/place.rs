@@ -43,6 +43,9 @@ impl Library {
             }
         };
         assert!(path.exists(), "there is no {}: {cure}", path.display());
+        if self == Self::Rust {
+            assert_current(&path, cure);
+        }
         let mut command = Command::new(program.map_or(path.as_path(), Path::new));
         if program.is_some() {
             command.arg(&path);
@@ -51,6 +54,17 @@ impl Library {
         command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("WATCHBELL_KEY");
         command
     }
+}
+
+/// Refuses an example that was built before one of its sources was changed. Whoever runs a single test builds no examples.
+fn assert_current(example: &Path, cure: &str) {
+    let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified()).unwrap();
+    let built = changed(example);
+    // Cargo writes down what it is made of: `EXAMPLE: SOURCE SOURCE …`.
+    let sources = fs::read_to_string(example.with_extension("d")).unwrap();
+    let (_, sources) = sources.split_once(": ").unwrap();
+    let newer = sources.split_whitespace().find(|source| changed(Path::new(source)) > built);
+    assert_eq!(newer, None, "{} is older than this source: {cure}", example.display());
 }
 
 /// A server, and the way to it that workers take.
