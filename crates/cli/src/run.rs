@@ -79,6 +79,7 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
+    let hint = unlisted(typed.trigger.as_deref(), unfinished.as_deref(), filter.queue.as_deref());
     let page = match (&typed.trigger, &unfinished) {
         (Some(name), _) => client.runs_of(name, &filter).await?,
         (None, Some(queue)) => client.queue_runs(queue, &filter).await?,
@@ -86,15 +87,23 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     };
     print(typed.server.output, &page, || {
         if page.items.is_empty() && page.next.is_none() {
-            let others = if typed.trigger.is_none() && unfinished.is_none() {
-                " Those that wait in a queue, or that a worker has, are listed with --queue."
-            } else {
-                ""
-            };
-            return format!("There are no such runs.{others}\n");
+            return format!("There are no such runs.{hint}\n");
         }
         format!("{}{}", list_text(&page.items, table::terminal_width()), more(page.next.as_deref()))
     })
+}
+
+/// Which runs are not among those that a list has, for who finds none.
+fn unlisted(trigger: Option<&str>, unfinished: Option<&str>, queue: Option<&str>) -> &'static str {
+    match (trigger.or(unfinished), queue) {
+        (Some(_), _) => "",
+        (None, Some(_)) => {
+            " Those that wait, or that a worker has, are listed with --state waiting,blocked,running,backoff."
+        }
+        (None, None) => {
+            " Those that wait in a queue, or that a worker has, are listed with --queue."
+        }
+    }
 }
 
 /// Runs as a table of at most so many columns. An id is there to be copied, so it is whole: how long it took
@@ -315,6 +324,14 @@ mod tests {
     use client::run::{Attempt, QueuedPart};
 
     use super::*;
+
+    #[test]
+    fn who_finds_no_runs_is_told_which_ones_were_not_looked_for() {
+        assert!(unlisted(None, None, None).contains("--queue"));
+        assert!(unlisted(None, None, Some("mail")).contains("--state waiting,"));
+        assert_eq!(unlisted(None, Some("mail"), Some("mail")), "");
+        assert_eq!(unlisted(Some("hello"), None, None), "");
+    }
 
     fn run(name: &str) -> Run {
         Run {

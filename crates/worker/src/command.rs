@@ -6,6 +6,7 @@
 //! what became of it.
 //!
 //! - [`AllowList`]: what may be run; [`CommandRefusal`]: what is not, and why
+//! - `look`: looks at its files, which may not answer
 //! - `environment`: its variables; [`Account`]: whom it runs as; `progress`: what it says of itself
 //! - `attempt`: from its start to the end of its tree; `verdict`: what is reported then
 //!
@@ -20,6 +21,7 @@ mod account;
 mod allow;
 mod attempt;
 mod environment;
+mod look;
 mod progress;
 mod refusal;
 mod tail;
@@ -34,26 +36,19 @@ use std::time::Duration;
 use client::queue::CommandSpec;
 use client::worker::ClaimedRun;
 use process::{Isolation, Launcher, Limits, Program, StartError, Started, Wanted};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::sync::watch;
 
 pub use self::account::{Account, AccountError};
 pub use self::allow::{ALLOWED_MAX, AllowError, AllowList};
 use self::attempt::{Attempt, Ended};
 pub use self::environment::LOADERS;
+use self::look::Looks;
 pub use self::refusal::{CommandRefusal, Shown};
 use self::verdict::{Terms, verdict};
 use crate::{Context, Outcome};
 
 /// How long a run waits that the machine had no room for.
 pub const BUSY_PAUSE: Duration = Duration::from_secs(5);
-
-/// So long is waited for a file system to say what a program is.
-const LOOK_MAX: Duration = Duration::from_secs(30);
-
-/// Threads that may wait for file systems. The runtime has more, which others need. One that waits for a place among them waits
-/// for as long as for a file system.
-const LOOKS_MAX: usize = 64;
 
 /// What commands may do on this worker.
 #[derive(Debug, Clone)]
@@ -118,7 +113,7 @@ pub struct Commands {
     refused: AtomicU64,
     lost: AtomicU64,
     lines_left_out: AtomicU64,
-    looks: Arc<Semaphore>,
+    looks: Looks,
 }
 
 impl Commands {
@@ -150,7 +145,7 @@ impl Commands {
             refused: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             lines_left_out: AtomicU64::new(0),
-            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            looks: Looks::new(),
         }
     }
 
@@ -170,6 +165,11 @@ impl Commands {
             lost: count(&self.lost),
             progress_lines_left_out: count(&self.lines_left_out),
         }
+    }
+
+    /// Whether commands can be begun: not while all that look at programs wait for file systems.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.looks.ready()
     }
 
     /// From now on no command has a grace: those that execute are killed, and those that start as well.
@@ -217,7 +217,7 @@ impl Commands {
             let admitted = allow.admit(&path)?;
             Ok((admitted, dir.map(|dir| directory(&dir)).transpose()?))
         };
-        let (admitted, dir) = self.looked(said, look).await?;
+        let (admitted, dir) = self.looks.at(said, look).await?;
         let mut program = Program::new(admitted.file)
             .name(admitted.name)
             .arguments(arguments)
@@ -229,29 +229,6 @@ impl Commands {
             program = program.stdin(bytes);
         }
         Ok(self.confined(program))
-    }
-
-    /// Looks at files, on a thread of its own: they may lie on a network that does not answer, and then the thread is held for
-    /// as long as that lasts.
-    async fn looked<T: Send + 'static>(
-        &self,
-        said: &str,
-        look: impl FnOnce() -> Result<T, CommandRefusal> + Send + 'static,
-    ) -> Result<T, CommandRefusal> {
-        // Its own file system is not to blame for those of others.
-        let Ok(place) = timeout(LOOK_MAX, Arc::clone(&self.looks).acquire_owned()).await else {
-            return Err(CommandRefusal::NoLooks { path: Shown::new(said), unanswered: LOOKS_MAX });
-        };
-        let place = place.expect("nobody closes it");
-        let looking = tokio::task::spawn_blocking(move || {
-            let _place = place;
-            look()
-        });
-        let Ok(looked) = timeout(LOOK_MAX, looking).await else {
-            let why = format!("its file system has not answered for {LOOK_MAX:?}");
-            return Err(CommandRefusal::Unreadable { path: Shown::new(said), why });
-        };
-        looked.expect("it does not panic")
     }
 
     fn zone(&self) -> Option<&str> {
@@ -369,56 +346,27 @@ fn directory(said: &str) -> Result<PathBuf, CommandRefusal> {
 #[cfg(test)]
 mod tests {
     use client::worker::RunResult;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::EndReason;
 
-    /// Commands of which as many look at files as may, and are not answered, and a run of another one.
+    /// Commands that cannot look at any file, and a run of one.
     fn stuck() -> (Commands, Context) {
         let policy = CommandPolicy { allow: AllowList::Any, ..CommandPolicy::default() };
         let mut commands = Commands::new(policy, None);
-        commands.looks = Arc::new(Semaphore::new(0));
-        let context = context();
-        (commands, context)
-    }
-
-    fn context() -> Context {
+        commands.looks = Looks::stuck();
         let run = serde_json::json!({
             "id": "run_1", "token": 1, "attempt": 1, "queue": "q", "scheduled": "2027-01-15T09:00:00Z",
             "command": {"argv": ["/bin/true"]},
         });
-        Context::detached(serde_json::from_value(run).unwrap())
+        (commands, Context::detached(serde_json::from_value(run).unwrap()))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
-        let commands = Commands::new(CommandPolicy::default(), None);
-        let (answer, answered) = std::sync::mpsc::channel::<()>();
-        let look = move || {
-            let _never = answered.recv();
-            Ok(())
-        };
-        // Virtual time stands still while a thread of the runtime works, so it is moved by hand.
-        let looking = commands.looked("/mnt/true", look);
-        let moves = async {
-            tokio::task::yield_now().await;
-            tokio::time::advance(LOOK_MAX).await;
-        };
-        let (looked, ()) = tokio::join!(looking, moves);
-        let why = looked.unwrap_err();
-        assert!(why.may_pass());
-        let why = why.to_string();
-        assert!(why.contains("/mnt/true") && why.contains("has not answered for 30s"), "{why}");
-        drop(answer);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_command_does_not_wait_without_end_for_those_that_are_not_answered_and_says_so() {
+    async fn a_command_whose_file_cannot_be_looked_at_is_tried_again_after_a_pause() {
         let (commands, context) = stuck();
-        let outcome = timeout(LOOK_MAX * 2, commands.carry_out(context)).await.unwrap();
-        let why = outcome.error.unwrap();
-        assert!(why.contains("/bin/true") && why.contains("64 others"), "{why}");
-        assert!(!why.contains("its file system"), "{why}");
+        let outcome = timeout(Duration::from_secs(60), commands.carry_out(context)).await.unwrap();
         let expected = (RunResult::Failed, false, Some(BUSY_PAUSE));
         assert_eq!((outcome.result, outcome.final_failure, outcome.retry_after), expected);
     }

@@ -244,6 +244,7 @@ impl Life {
         duties.spawn(Arc::clone(self).beat_again_and_again());
         duties.spawn(Arc::clone(self).end_unconfirmed_in_time());
         duties.spawn(Arc::clone(self).watch_spool());
+        duties.spawn(Arc::clone(self).watch_commands());
         duties.spawn(Arc::clone(&self.printer).serve(Arc::clone(&self.dirty)));
         duties
     }
@@ -392,6 +393,16 @@ impl Life {
             // A bug: nothing could begin any more, and nobody would know.
             let why = WorkerEnd::Spool("what writes the spool has ended".to_owned());
             let _told = self.ends.send(Ending::Dead(why));
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Claims again when commands can be begun.
+    async fn watch_commands(self: Arc<Self>) {
+        if let Some(mut ready) = self.plan.handlers.ready.clone() {
+            while ready.changed().await.is_ok() {
+                self.claims.notify_one();
+            }
         }
         std::future::pending::<()>().await;
     }

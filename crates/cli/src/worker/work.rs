@@ -77,6 +77,7 @@ impl ReadyWorker {
             .drain_timeout(plan.drain_timeout)
             .labels(plan.labels.clone())
             .spool(spool)
+            .ready(commands.ready())
             .commands(move |context| {
                 let commands = Arc::clone(&carrier);
                 async move { commands.carry_out(context).await }

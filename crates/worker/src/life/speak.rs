@@ -90,7 +90,8 @@ impl Life {
         request
     }
 
-    /// How many more runs have a place. None while what is begun cannot be written down, nor while a request could not name them.
+    /// How many more runs have a place. None while what is begun cannot be written down, nor while a request could not name them,
+    /// nor while commands cannot be begun.
     fn free(&self, state: &mut State) -> usize {
         let room = state.ledger.room();
         if room > 0 {
@@ -102,7 +103,7 @@ impl Life {
                 "the worker has {RUNS_MAX} results that no server has taken: it claims nothing more until one does"
             );
         }
-        if self.journal.is_in_trouble() {
+        if self.journal.is_in_trouble() || !self.plan.handlers.are_ready() {
             return 0;
         }
         let places = state.live.len() + state.after.len();
