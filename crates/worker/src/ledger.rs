@@ -196,7 +196,7 @@ impl Ledger {
         let mut done = Vec::new();
         let mut room = DONE_BYTES_MAX;
         for result in &mut self.results {
-            let is_due = now >= self.results_repeat.from_of(result.turn);
+            let is_due = now >= self.results_repeat.due_at(result.turn);
             if is_due {
                 room = room.saturating_sub(result.bytes);
             }
@@ -466,8 +466,8 @@ impl Ledger {
 
     /// When there is something to report; what its owner did not take is reported again later.
     pub(crate) fn report_at(&self) -> Option<Duration> {
-        let results = self.results.iter().map(|result| self.results_repeat.from_of(result.turn));
-        let released = self.released.values().map(|turn| self.released_repeat.from_of(*turn));
+        let results = self.results.iter().map(|result| self.results_repeat.due_at(result.turn));
+        let released = self.released.values().map(|turn| self.released_repeat.due_at(*turn));
         results.chain(released).min()
     }
 }
@@ -478,7 +478,7 @@ impl Repeat {
     }
 
     /// From when on something may be said.
-    fn from_of(&self, turn: Turn) -> Duration {
+    fn due_at(&self, turn: Turn) -> Duration {
         match turn {
             Turn::Now => Duration::ZERO,
             Turn::AfterPause => self.from,
