@@ -201,13 +201,17 @@ fn cancelled_text(id: &str, found: Option<&Run>) -> String {
     }
 }
 
-/// A command on one line: words with spaces in quotes.
+/// A command on one line, as far as there is room: words with spaces in quotes.
 fn command_text(argv: &[String]) -> String {
     let quoted = |word: &String| {
         let is_plain = !word.is_empty() && !word.contains(char::is_whitespace);
-        if is_plain { word.clone() } else { format!("{word:?}") }
+        if is_plain { escape(word) } else { format!("\"{}\"", escape(word)) }
     };
-    argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    let whole = argv.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    match whole.char_indices().nth(COMMAND_COLUMNS) {
+        Some((end, _)) => format!("{}…", &whole[..end]),
+        None => whole,
+    }
 }
 
 /// How far a run has come: `40 %, sending`.
@@ -234,10 +238,7 @@ fn show_text(run: &Run) -> String {
             row("handler", escape(handler));
         }
         if !queued.argv.is_empty() {
-            let command = command_text(&queued.argv);
-            let shown =
-                Readable::of(command.as_bytes()).line_within(COMMAND_COLUMNS, command.len());
-            row("command", shown);
+            row("command", command_text(&queued.argv));
         }
         if let Some(priority) = queued.priority {
             row("priority", priority.to_string());
@@ -421,6 +422,8 @@ mod tests {
         has("handler", "  welcome");
         has("command", r#"  /bin/report --all "" "two words" \u{1b}[2J"#);
         has("priority", "  2");
+        let long = command_text(&["x".repeat(COMMAND_COLUMNS), "y".to_owned()]);
+        assert_eq!(long, format!("{}…", "x".repeat(COMMAND_COLUMNS)));
         has("labels", "  env=prod");
     }
 
