@@ -38,7 +38,7 @@ mod file {
                 .inspect_err(|why| tracing::info!(%why, "the small guard of programs cannot be kept in memory: this binary guards them"))
                 .ok()
         });
-        guard.as_ref().map(|file| path(file))
+        guard.as_ref().map(path)
     }
 
     /// As whoever is about to become it sees it.

@@ -77,6 +77,10 @@ impl Launcher {
     /// when this process starts others. Launch and shim of each tree keep it open; the program never has it. So when
     /// the supervisor is dead, of whatever cause, somebody else gets the lock once every tree is empty, and not before.
     ///
+    /// The launcher has the lock as well. A supervisor that drops it, and every other copy, once its tree has started leaves the
+    /// lock to the tree alone: then it is free as soon as the tree is empty, also while the supervisor is stopped, and of a
+    /// tree with a [deadline](Program::deadline) that is soon after the deadline, whatever becomes of the supervisor.
+    ///
     /// That holds while one of a tree's two guards lives. If both are killed from outside, the lock may be free
     /// although something is left: in a namespace for the moment that the kernel needs to end it; otherwise, and
     /// above all with a weak kill, for as long as what is left goes on.
