@@ -290,8 +290,13 @@ impl Judge {
             holds,
             overlaps: self.found.overlaps.iter().map(|key| self.overlaps[key].clone()).collect(),
             tokens_back: back.collect(),
-            left_out: self.left_out,
+            left_out: LeftOut { tokens: self.tokens_forgotten(), ..self.left_out },
         }
+    }
+
+    fn tokens_forgotten(&self) -> u64 {
+        let instances = self.holds.values().flat_map(|hold| &hold.instances);
+        instances.map(|instance| instance.tokens_forgotten).sum()
     }
 
     fn hold_report(&self, name: &str, now: Now) -> HoldReport {
@@ -402,7 +407,7 @@ fn token_back(
         hold: hold.to_owned(),
         lower: lower.0.who_under(lower.1.token),
         greater: greater.0.who_under(greater.1.token),
-        late_by: last - first,
+        late_by: last.saturating_sub(first),
         basis: compared.basis,
         noticed,
     };

@@ -56,6 +56,8 @@ pub struct LeftOut {
     pub ticks: u64,
     /// Instances that were forgotten. Overlaps with them that were seen are told.
     pub instances: u64,
+    /// Tokens of instances that had several, beyond the last ones: that somebody acted after them is not noticed.
+    pub tokens: u64,
     /// Ticks that showed an overlap, or a token that went back, of a pair that is not listed.
     pub findings: u64,
 }

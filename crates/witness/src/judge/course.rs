@@ -173,7 +173,7 @@ impl Course {
 mod tests {
     use super::*;
 
-    const GAP: Duration = Duration::from_millis(1_000);
+    const GAP: Duration = Duration::from_secs(1);
 
     fn mark(sequence: u64, ms: u64) -> Mark {
         let made = Duration::from_millis(ms);

@@ -21,6 +21,8 @@ pub(crate) struct Instance {
     pub(crate) hull: Hull,
     /// The same for each token under which it acted: one, unless something is odd.
     pub(crate) stints: Vec<Stint>,
+    /// Tokens under which it acted before these.
+    pub(crate) tokens_forgotten: u64,
     pub(crate) course: Course,
 }
 
@@ -41,6 +43,7 @@ impl Instance {
             boot: tick.made.as_ref().map(|made| made.boot.clone()),
             hull,
             stints: vec![Stint { token: tick.token, hull }],
+            tokens_forgotten: 0,
             course: Course::new(Mark { sequence: tick.sequence, moment }),
         }
     }
@@ -59,15 +62,15 @@ impl Instance {
         }
         self.hull.include(moment);
         let known = self.stints.iter_mut().find(|stint| stint.token == tick.token);
-        match known {
-            Some(stint) => stint.hull.include(moment),
-            None => {
-                if self.stints.len() == STINTS_MAX {
-                    self.stints.remove(0);
-                }
-                self.stints.push(Stint { token: tick.token, hull: Hull::new(moment, moment) });
-            }
+        if let Some(stint) = known {
+            stint.hull.include(moment);
+            return place;
         }
+        if self.stints.len() == STINTS_MAX {
+            self.stints.remove(0);
+            self.tokens_forgotten += 1;
+        }
+        self.stints.push(Stint { token: tick.token, hull: Hull::new(moment, moment) });
         place
     }
 

@@ -61,8 +61,8 @@ impl Happening {
                 );
                 format!("{hold}: {} acts, {after}", who.text())
             }
-            Self::Overlap(overlap) => overlap.text(),
-            Self::TokenBack(back) => back.text(),
+            Self::Overlap(overlap) => format!("{}, so far", overlap.text()),
+            Self::TokenBack(back) => format!("{}, so far", back.text()),
             Self::Gap { hold, gap } => format!("{hold}: {}", gap.text()),
             Self::LeftOut { what } => {
                 format!("there is no room for more: {what} are left out from now on, and counted")
@@ -133,6 +133,7 @@ impl LeftOut {
         let parts = [
             (self.ticks, "ticks of holds beyond the limit"),
             (self.instances, "instances that were silent for longest"),
+            (self.tokens, "tokens of instances that had many"),
             (self.findings, "ticks that showed overlaps of further pairs"),
         ];
         let parts: Vec<_> = parts
@@ -272,7 +273,7 @@ impl HoldReport {
         }
         if self.gap_count > 0 {
             let gaps = count(self.gap_count, "gap", "gaps");
-            let _ = writeln!(text, "{hold}: {gaps}, the last ones:");
+            let _ = writeln!(text, "{hold}: {gaps} in acting");
         }
         let first = self.gaps.len().saturating_sub(CHANGES_SHOWN_MAX);
         for gap in &self.gaps[first..] {
@@ -314,8 +315,9 @@ impl Scale {
     fn times(&self) -> String {
         let mut row = String::new();
         let whole = self.until.saturating_sub(self.from);
+        let part = |columns: usize| u32::try_from(columns).expect("no chart is so wide");
         for column in (0..self.width).step_by(BETWEEN_TIMES) {
-            let at = self.from + whole.mul_f64(column as f64 / self.width as f64);
+            let at = self.from + whole * part(column) / part(self.width);
             let time = format!("{:.1} s", at.as_secs_f64());
             if column + time.len() <= self.width {
                 let _ = write!(row, "{time:<BETWEEN_TIMES$}");

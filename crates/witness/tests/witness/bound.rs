@@ -1,6 +1,6 @@
 //! The bounds of what a judge remembers: at the limit, and one past it.
 
-use witness::limits::{FINDINGS_MAX, HOLDS_MAX, INSTANCES_MAX};
+use witness::limits::{FINDINGS_MAX, HOLDS_MAX, INSTANCES_MAX, STINTS_MAX};
 use witness::{Happening, Report};
 
 use super::plan::{at, judge, tick};
@@ -68,6 +68,22 @@ fn instances_are_remembered_up_to_the_limit_and_forgotten_past_it() {
     judge.hear(&tick("a", 1, 3, 5_031 + most), at(5_031 + most));
     judge.hear(&tick("c1", 1, 3, 5_032 + most), at(5_032 + most));
     assert_eq!(judge.report(at(5_040 + most)).overlaps.len(), past.overlaps.len() + 1);
+}
+
+#[test]
+fn tokens_of_an_instance_are_remembered_up_to_the_limit_and_counted_past_it() {
+    let mut judge = judge();
+    let most = STINTS_MAX as u64;
+    for token in 1..=most {
+        judge.hear(&tick("a", token, token, token), at(token));
+    }
+    assert!(!said(&judge.report(at(most))));
+    judge.hear(&tick("a", most + 1, most + 1, most + 1), at(most + 1));
+    let report = judge.report(at(most + 1));
+    assert_eq!((report.left_out.tokens, report.all_is_well), (1, true));
+    assert!(said(&report));
+    judge.hear(&tick("b", most, 1, most + 2), at(most + 2));
+    assert_eq!(judge.report(at(most + 2)).tokens_back.len(), 1, "the last ones are known");
 }
 
 #[test]

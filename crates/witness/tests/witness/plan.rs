@@ -5,7 +5,7 @@ use std::time::Duration;
 use witness::{Happening, Judge, JudgeSettings, Made, Now, Report, Tick};
 
 /// Nobody acts for longer than this: that is a gap.
-pub(super) const GAP: Duration = Duration::from_millis(1_000);
+pub(super) const GAP: Duration = Duration::from_secs(1);
 
 /// When the judge begins, since the start of its machine.
 const BEGINNING: Duration = Duration::from_secs(1_000);
@@ -34,7 +34,7 @@ pub(super) fn tick(instance: &str, token: u64, sequence: u64, ms: u64) -> Tick {
 
 /// The same from another machine.
 pub(super) fn from(machine: &str, mut tick: Tick) -> Tick {
-    tick.made.as_mut().expect("it tells the time").boot = machine.to_owned();
+    machine.clone_into(&mut tick.made.as_mut().expect("it tells the time").boot);
     tick
 }
 
