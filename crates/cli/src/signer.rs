@@ -25,7 +25,7 @@ pub(crate) async fn signer(typed: &SignerArgs) -> Result<(), Ending> {
     say(&format!("{node}/{instance} signs for {hold} under token {token}, seen by {witness}"));
     let tell = |contact| match contact {
         Contact::Away(why) => {
-            say(&format!("the witness {witness} is away: {why}; signing goes on"))
+            say(&format!("the witness {witness} is away: {why}; signing goes on"));
         }
         Contact::Back => say(&format!("the witness {witness} is there again")),
     };

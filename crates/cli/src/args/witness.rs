@@ -1,10 +1,5 @@
 //! `watchbell witness` and `watchbell demo-signer`, as they are typed.
 
-#![expect(
-    clippy::doc_markdown,
-    reason = "the comments are help texts, which are shown as they are"
-)]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
