@@ -269,7 +269,7 @@ impl Supervisor<'_> {
     fn start(&mut self, desk: &mut Desk<'_>, until: HoldDeadline) {
         let (plan, token) = (self.plan, desk.right.token());
         plan.deadline.set(token, until.kill_at);
-        let program = plan.program.under(&plan.name, token, plan.deadline.path());
+        let program = plan.program.under(plan, token);
         let program = program.deadline(deadline(until));
         let launcher = plan.launcher(desk.lock.take().expect("nothing starts without the lock"));
         let (settled, streams) = (plan.deadline.settled(), Arc::clone(&plan.streams));
@@ -311,8 +311,7 @@ impl Supervisor<'_> {
     fn check(&mut self, desk: &mut Desk<'_>, limit: Duration) {
         let (plan, health) = (self.plan, Arc::clone(&self.health));
         let line = plan.health.as_ref().expect("nobody asks otherwise");
-        let program =
-            plan.program.shell(line, &plan.name, desk.right.token(), plan.deadline.path());
+        let program = plan.program.shell(line, plan, desk.right.token());
         desk.checking = Some(Box::pin(async move { health.run(&program, limit).await }));
     }
 
