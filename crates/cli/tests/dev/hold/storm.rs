@@ -17,7 +17,7 @@ use crate::dev::elect::engine::Engine;
 const MACHINES: usize = 5;
 
 /// Long enough for a machine on which five supervisors and an engine share two processors with other tests.
-const T: Duration = Duration::from_secs(2);
+const T: Duration = Duration::from_secs(3);
 
 /// How many machines may be stopped or cut off at once.
 const HURT_MAX: usize = 3;
