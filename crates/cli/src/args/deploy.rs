@@ -1,13 +1,15 @@
-//! What `deploy` starts, read by the command line itself: systemd units, and a compose file.
+//! What `deploy` starts, read by the command line itself: systemd units, a compose file, and a Deployment.
 
 use std::collections::BTreeMap;
 
 use clap::Parser;
 
-use super::Args;
+use super::{Args, Verb};
 
 const SERVER: &str = include_str!("../../../../deploy/systemd/watchbell.service");
 const WORKER: &str = include_str!("../../../../deploy/systemd/watchbell-worker.service");
+const HOLD: &str = include_str!("../../../../deploy/systemd/watchbell-hold@.service");
+const PODS: &str = include_str!("../../../../deploy/kubernetes/hold.yaml");
 const SETTINGS: &str = include_str!("../../../../deploy/systemd/worker.toml");
 const COMPOSE: &str = include_str!("../../../../deploy/compose.worker.yaml");
 
@@ -47,7 +49,7 @@ fn seconds(text: &str) -> u64 {
 
 #[test]
 fn what_the_units_start_are_commands() {
-    for text in [SERVER, WORKER] {
+    for text in [SERVER, WORKER, HOLD] {
         let unit = unit(text);
         let start = service(&unit, "ExecStart").unwrap();
         let words: Vec<&str> = start.split(' ').collect();
@@ -70,19 +72,32 @@ fn what_the_units_start_are_commands() {
 }
 
 #[test]
-fn the_worker_may_make_namespaces_with_a_proc_of_their_own() {
-    let unit = unit(WORKER);
-    for key in [
-        "RestrictNamespaces",
-        "SystemCallFilter",
-        "ProtectKernelTunables",
-        "ProtectKernelLogs",
-        "ProtectHostname",
-        "ProtectProc",
-        "ProcSubset",
-    ] {
-        assert_eq!(service(&unit, key), None, "{key} would make every kill weak");
+fn who_starts_programs_may_make_namespaces_with_a_proc_of_their_own() {
+    for unit in [WORKER, HOLD].map(unit) {
+        for key in [
+            "RestrictNamespaces",
+            "SystemCallFilter",
+            "ProtectKernelTunables",
+            "ProtectKernelLogs",
+            "ProtectHostname",
+            "ProtectProc",
+            "ProcSubset",
+        ] {
+            assert_eq!(service(&unit, key), None, "{key} would make every kill weak");
+        }
     }
+}
+
+#[test]
+fn a_hold_that_stops_its_program_is_not_killed_by_systemd() {
+    let unit = unit(HOLD);
+    assert_eq!(service(&unit, "KillMode"), Some("mixed"), "its program is not told to stop");
+    let typed = ["watchbell", "hold", "mailer", "--", "true"];
+    let Ok(Args { verb: Verb::Hold(hold), .. }) = Args::try_parse_from(typed) else {
+        panic!("it is a command")
+    };
+    let patience = seconds(service(&unit, "TimeoutStopSec").unwrap());
+    assert!(patience > hold.stop_timeout.as_secs());
 }
 
 #[test]
@@ -97,14 +112,26 @@ fn a_worker_that_drains_is_not_killed_by_systemd() {
     assert!(patience > setting("drain-timeout") + setting("grace"));
 }
 
+/// The lists of words that follow `command:`.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let lists = text.split("command: ").skip(1);
+    let list = |list: &str| serde_json::from_str(&list[..list.find(']').unwrap() + 1]).unwrap();
+    lists.map(list).collect()
+}
+
 #[test]
 fn what_the_compose_file_starts_are_commands() {
-    let commands: Vec<&str> = COMPOSE.split("command: ").skip(1).collect();
+    let commands = commands(COMPOSE);
     assert_eq!(commands.len(), 2);
-    for command in commands {
-        let end = command.find(']').unwrap() + 1;
-        let words: Vec<String> = serde_json::from_str(&command[..end]).unwrap();
+    for words in commands {
         let parsed = Args::try_parse_from([vec!["watchbell".to_owned()], words].concat());
         assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
     }
+}
+
+#[test]
+fn what_the_pods_of_a_hold_start_is_a_command() {
+    let [words] = &commands(PODS)[..] else { panic!("there is one container") };
+    let parsed = Args::try_parse_from(words);
+    assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
 }
