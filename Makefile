@@ -72,6 +72,7 @@ soak: ## Run the long tests (some hours)
 	cargo run --profile sim --package watchbell-sim -- --shard --seeds 0..200000
 	cargo run --profile sim --package watchbell-sim -- --fleet --seeds 0..5000
 	cargo run --profile sim --package watchbell-sim -- --fleet --queues --seeds 0..5000
+	cargo run --profile sim --package watchbell-sim -- --hold --seeds 0..20000
 	cargo build --profile quick --package watchbell
 	former=$$(scripts/former) && WATCHBELL_FORMER=$$former WATCHBELL_QUICK=$$(realpath $(or $(CARGO_TARGET_DIR),target)/quick/watchbell) \
 		cargo test --workspace -- --ignored --nocapture

@@ -8,7 +8,7 @@
 mod health;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use engine::lease::{Reading, Token};
@@ -91,6 +91,19 @@ struct HeadBody {
 pub struct LeaseChecker {
     premises: Premises,
     state: Mutex<CheckerState>,
+    onlooker: OnceLock<Onlooker>,
+}
+
+/// Sees every commit that lands, and whether it landed at the primary.
+type Onlooker = Box<dyn Fn(&World, &Landing<'_>, LandingPlace) + Send + Sync>;
+
+/// Where a commit landed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LandingPlace {
+    /// At the primary.
+    Primary,
+    /// At a former one: it is forgotten.
+    Former,
 }
 
 #[derive(Default)]
@@ -128,7 +141,16 @@ struct SessionOwner {
 impl LeaseChecker {
     /// A checker that has seen nothing yet.
     pub fn new(premises: Premises) -> Self {
-        Self { premises, state: Mutex::default() }
+        Self { premises, state: Mutex::default(), onlooker: OnceLock::new() }
+    }
+
+    /// From now on somebody else sees what lands, too.
+    pub fn show(
+        &self,
+        onlooker: impl Fn(&World, &Landing<'_>, LandingPlace) + Send + Sync + 'static,
+    ) {
+        let shown = self.onlooker.set(Box::new(onlooker));
+        assert!(shown.is_ok(), "one onlooker is enough");
     }
 
     /// The first violation that was seen.
@@ -285,6 +307,11 @@ impl LeaseChecker {
         let answer = sim_store.commit(landing.node, landing.commit, now)?;
         if answer.said.is_err() {
             return Some(answer);
+        }
+        if let Some(onlooker) = self.onlooker.get() {
+            let is_former = answer.epoch != sim_store.epoch();
+            let place = if is_former { LandingPlace::Former } else { LandingPlace::Primary };
+            onlooker(world, landing, place);
         }
         let mut state = self.lock();
         state.counts.commits += 1;

@@ -1,6 +1,7 @@
 //! A cluster in one thread: nodes, their links, one store, and a run of faults from one seed.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -119,6 +120,13 @@ impl ClusterSetting {
     }
 }
 
+/// What a process of a node does, from its start to its end.
+pub type NodeBody = Arc<
+    dyn Fn(NodeIndex, NodeStart, ProcessId) -> Pin<Box<dyn Future<Output = ()> + Send>>
+        + Send
+        + Sync,
+>;
+
 /// A running cluster. Clones are the same one.
 #[derive(Clone)]
 pub struct LeaseCluster {
@@ -135,6 +143,7 @@ pub struct LeaseCluster {
     nodes: Arc<Mutex<Vec<SimNode>>>,
     dice: Arc<Mutex<Dice>>,
     ids: Arc<AtomicU64>,
+    body: NodeBody,
 }
 
 /// A node: its site, and the processes that run there.
@@ -154,7 +163,13 @@ impl LeaseCluster {
     }
 
     /// A cluster of this setting, with all nodes started.
-    pub fn with(setting: ClusterSetting, mut dice: Dice, tracing: Tracing) -> Self {
+    pub fn with(setting: ClusterSetting, dice: Dice, tracing: Tracing) -> Self {
+        let body: NodeBody = Arc::new(|_, start, process| Box::pin(node::run(start, process)));
+        Self::of(setting, dice, tracing, body)
+    }
+
+    /// A cluster of this setting whose processes do this, with all nodes started.
+    pub fn of(setting: ClusterSetting, mut dice: Dice, tracing: Tracing, body: NodeBody) -> Self {
         let class = match setting.kind {
             StoreKind::Shared | StoreKind::Exclusive => Class::S,
             StoreKind::Forgetful => Class::B,
@@ -183,6 +198,7 @@ impl LeaseCluster {
             nodes: Arc::new(Mutex::new(nodes)),
             dice: Arc::new(Mutex::new(dice)),
             ids: Arc::new(AtomicU64::new(1)),
+            body,
         };
         for node in 0..cluster.len() {
             cluster.boot(node);
@@ -208,6 +224,11 @@ impl LeaseCluster {
     /// The dice of the faults.
     pub fn dice(&self) -> MutexGuard<'_, Dice> {
         self.dice.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a node stands on.
+    pub fn site(&self, node: NodeIndex) -> SharedSite {
+        Arc::clone(&self.nodes()[node].site)
     }
 
     /// Changes a node's site.
@@ -243,7 +264,7 @@ impl LeaseCluster {
         let told = controls.clone();
         let process = self.world.spawn(|process| {
             cluster.checker.born(process, cluster.world.now());
-            node::run(cluster.prepare(node, process, told), process)
+            (cluster.body)(node, cluster.prepare(node, process, told), process)
         });
         self.world.trace(process, || format!("starts  on node {node}"));
         if host {

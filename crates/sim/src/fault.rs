@@ -119,7 +119,7 @@ fn forget_takes(cluster: &LeaseCluster, last: u64) {
     });
 }
 
-fn every(cluster: &LeaseCluster, interval: TrueTime, act: fn(&LeaseCluster)) {
+pub(crate) fn every(cluster: &LeaseCluster, interval: TrueTime, act: fn(&LeaseCluster)) {
     let next = cluster.clone();
     cluster.world.after(interval, move |_| {
         act(&next);
@@ -196,13 +196,13 @@ fn head(cluster: &LeaseCluster) -> Option<Head> {
     engine::record::decode(entry.value.as_bytes(), engine::record::Format(1)).ok()
 }
 
-fn holder(cluster: &LeaseCluster) -> Option<NodeIndex> {
+pub(crate) fn holder(cluster: &LeaseCluster) -> Option<NodeIndex> {
     let session = head(cluster)?.session?;
     session.node().as_str().strip_prefix('n')?.parse().ok()
 }
 
 /// For how long: around T, and around the patience of others.
-fn length(cluster: &LeaseCluster) -> TrueTime {
+pub(crate) fn length(cluster: &LeaseCluster) -> TrueTime {
     let (ttl, mut dice) = (cluster.ttl(), cluster.dice());
     match dice.between(0, 9) {
         0..=2 => dice.between(ttl / 10, ttl),
@@ -211,7 +211,7 @@ fn length(cluster: &LeaseCluster) -> TrueTime {
     }
 }
 
-fn crash(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn crash(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     cluster.kill(node);
     let cluster = cluster.clone();
     let down = length / 2;
@@ -222,7 +222,7 @@ fn crash(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     });
 }
 
-fn pause(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn pause(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     let Some((process, _)) = cluster.process(node) else { return };
     cluster.world.pause(process);
     cluster.ail_process(process, Ailment::Silent, length);
@@ -239,7 +239,7 @@ fn pause(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     });
 }
 
-fn sleep(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn sleep(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     pause(cluster, node, length);
     let now = cluster.world.now();
     cluster.at_site(node, |site| site.clocks.sleep(now));
@@ -250,7 +250,7 @@ fn sleep(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     });
 }
 
-fn replace(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn replace(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     if cluster.is_host(node) || cluster.process(node).is_none() {
         return crash(cluster, node, length);
     }
@@ -271,7 +271,7 @@ fn hang(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     });
 }
 
-fn stop(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn stop(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     let Some((process, controls)) = cluster.process(node) else { return };
     if cluster.is_host(node) {
         return crash(cluster, node, length);
@@ -286,8 +286,9 @@ fn stop(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     });
 }
 
+/// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     There,
     Back,
 }
@@ -302,7 +303,12 @@ fn lane(cluster: &LeaseCluster, node: NodeIndex, side: Side, change: impl Fn(&mu
     });
 }
 
-fn cut(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime, sides: &'static [Side]) {
+pub(crate) fn cut(
+    cluster: &LeaseCluster,
+    node: NodeIndex,
+    length: TrueTime,
+    sides: &'static [Side],
+) {
     if cluster.is_host(node) {
         return;
     }
@@ -319,7 +325,7 @@ fn cut(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime, sides: &'stati
     });
 }
 
-fn ambush(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn ambush(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     // Long enough for the others to lose patience.
     let length = length.max(cluster.ttl() * 3 / 2);
     let later = cluster.clone();
@@ -327,7 +333,7 @@ fn ambush(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     cluster.at_site(node, |site| site.ambush = Some(Box::new(strike)));
 }
 
-fn fade(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
+pub(crate) fn fade(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     if cluster.is_host(node) {
         return;
     }
@@ -348,7 +354,7 @@ fn fade(cluster: &LeaseCluster, node: NodeIndex, length: TrueTime) {
     });
 }
 
-fn outage(cluster: &LeaseCluster, length: TrueTime) {
+pub(crate) fn outage(cluster: &LeaseCluster, length: TrueTime) {
     cluster.sim_store.shut();
     let cluster = cluster.clone();
     cluster.world.clone().after(length, move |_| reopen(&cluster));
@@ -359,7 +365,7 @@ fn reopen(cluster: &LeaseCluster) {
     cluster.checker.store_is_up(cluster.world.now());
 }
 
-fn change_rate(cluster: &LeaseCluster, node: NodeIndex) {
+pub(crate) fn change_rate(cluster: &LeaseCluster, node: NodeIndex) {
     let (boot, raw) = {
         let mut dice = cluster.dice();
         (rate(&mut dice), rate(&mut dice))
@@ -369,7 +375,7 @@ fn change_rate(cluster: &LeaseCluster, node: NodeIndex) {
 }
 
 /// The store fails over, and somebody starts who knows nothing of it.
-fn fail_over(cluster: &LeaseCluster) {
+pub(crate) fn fail_over(cluster: &LeaseCluster) {
     if cluster.sim_store.class() != Class::B {
         return;
     }
@@ -453,7 +459,7 @@ fn hand_over(cluster: &LeaseCluster) {
     });
 }
 
-fn wish(cluster: &LeaseCluster) {
+pub(crate) fn wish(cluster: &LeaseCluster) {
     let (store, claim) = (cluster.person(), cluster.claim.clone());
     let world: World = cluster.world.clone();
     cluster.world.spawn(|_| async move {
@@ -462,7 +468,7 @@ fn wish(cluster: &LeaseCluster) {
     });
 }
 
-fn approve(cluster: &LeaseCluster) {
+pub(crate) fn approve(cluster: &LeaseCluster) {
     let Some(head) = head(cluster).filter(|head| head.state == ClaimState::Waiting) else { return };
     let (store, claim) = (cluster.person(), cluster.claim.clone());
     cluster.world.spawn(|_| async move {

@@ -3,8 +3,9 @@
 //! The nodes run the code that ships. What is simulated is what they stand on: machines with clocks that
 //! run fast or slow and step ([`clock`]), a network in which messages are late or lost ([`network`]), a store
 //! that goes away or forgets ([`sim_store`]), and time itself ([`world`]). A seed decides everything, so a
-//! run that went wrong can be had again, line by line. Three things are tried on this: the lease, by many small
-//! nodes ([`run`]); one shard, by many owners ([`shard`]); and whole servers, which are both and all the rest ([`fleet`]).
+//! run that went wrong can be had again, line by line. Four things are tried on this: the lease, by many small
+//! nodes ([`run`]); one shard, by many owners ([`shard`]); whole servers, which are both and all the rest ([`fleet`]); and
+//! programs that are held on one machine at a time ([`hold`]).
 //!
 //! Never ships.
 
@@ -14,6 +15,7 @@ pub mod cluster;
 pub mod dice;
 pub mod fault;
 pub mod fleet;
+pub mod hold;
 pub mod model;
 pub mod network;
 pub mod node;

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use engine::mutant::{self, Mutant};
+use sim::clock::MS;
 use sim::fleet::Load;
+use sim::hold::HoldReport;
+use sim::hold::ancestor::Ancestor;
 use sim::shard::setting::ShardSetting;
 use sim::world::{Tracing, seconds};
 
@@ -25,7 +28,8 @@ use sim::world::{Tracing, seconds};
         cargo run --profile sim -p watchbell-sim -- --seeds 0..500 --mutant bury-by-name\n  \
         cargo run --profile sim -p watchbell-sim -- --shard --seeds 0..20000\n  \
         cargo run --profile sim -p watchbell-sim -- --fleet --seeds 0..2000\n  \
-        cargo run --profile sim -p watchbell-sim -- --fleet --queues --seeds 0..2000\n\n\
+        cargo run --profile sim -p watchbell-sim -- --fleet --queues --seeds 0..2000\n  \
+        cargo run --profile sim -p watchbell-sim -- --hold --seeds 0..20000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
@@ -42,6 +46,12 @@ struct SimArgs {
     /// Let workers carry out runs of queues besides
     #[arg(long, requires = "fleet")]
     queues: bool,
+    /// Simulate programs that are held on one machine at a time
+    #[arg(long, conflicts_with_all = ["shard", "feeding", "fleet"])]
+    hold: bool,
+    /// Let an ancestor of Watchbell hold them, of which nothing is promised, and tell how often two run at once
+    #[arg(long, value_name = "WHICH", requires = "hold", value_parser = parse_ancestor, conflicts_with = "mutant")]
+    ancestor: Option<Ancestor>,
     /// Run these seeds, the last one not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds, required_unless_present = "seed")]
     seeds: Option<Range<u64>>,
@@ -67,12 +77,22 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     bounds.ok_or_else(|| "the first seed, two dots, and a greater one, such as 0..200".into())
 }
 
+fn parse_ancestor(text: &str) -> Result<Ancestor, String> {
+    match text {
+        "single-executor" => Ok(Ancestor::SingleExecutor),
+        "redis-leader" => Ok(Ancestor::RedisLeader),
+        _ => Err("one of single-executor, redis-leader".into()),
+    }
+}
+
 fn parse_mutant(text: &str) -> Result<Mutant, String> {
     if !mutant::BUILT_IN {
         return Err("a release build has no bugs to switch on: build with --profile sim".into());
     }
-    let known =
-        || Mutant::LEASE.into_iter().chain(Mutant::SHARD).chain(Mutant::QUEUE).chain(Mutant::FEED);
+    let known = || {
+        let of_leases = Mutant::LEASE.into_iter().chain(Mutant::HOLD);
+        of_leases.chain(Mutant::SHARD).chain(Mutant::QUEUE).chain(Mutant::FEED)
+    };
     known().find(|mutant| mutant.name() == text).ok_or_else(|| {
         let names: Vec<String> = known().map(Mutant::name).collect();
         format!("one of {}", names.join(", "))
@@ -113,6 +133,10 @@ impl SimArgs {
         } else if self.fleet {
             let load = if self.queues { Load::TriggersAndQueues } else { Load::Triggers };
             fleet(load, seed, self.mutant, tracing)
+        } else if let Some(ancestor) = self.ancestor {
+            of_ancestor(&sim::hold::run_ancestor(seed, ancestor, tracing))
+        } else if self.hold {
+            hold(seed, self.mutant, tracing)
         } else {
             lease(seed, self.mutant, tracing)
         }
@@ -145,6 +169,10 @@ impl SimArgs {
     }
 
     fn conclude(&self, broken: &[u64]) -> ExitCode {
+        if self.ancestor.is_some() {
+            // Nothing was promised.
+            return ExitCode::SUCCESS;
+        }
         let Some(first) = broken.first() else {
             say(&"every promise was kept");
             return ExitCode::SUCCESS;
@@ -155,6 +183,7 @@ impl SimArgs {
             (self.feeding, "--feeding "),
             (self.queues, "--fleet --queues "),
             (self.fleet, "--fleet "),
+            (self.hold, "--hold "),
         ];
         let kind = kinds.into_iter().find(|(is_it, _)| *is_it).map_or("", |(_, kind)| kind);
         let len = broken.len();
@@ -182,6 +211,42 @@ fn lease(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
             (counts.heirs_gone, "successors gone"),
         ],
         trace: report.trace,
+    }
+}
+
+fn hold(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
+    let report = sim::hold::run(seed, bug, tracing);
+    let counts = &report.counts;
+    SeedResult {
+        broken: report.broken().map(|broken| format!("({}): {broken}", report.setting)),
+        hours: seconds(report.length) / 3_600.0,
+        counts: vec![
+            (counts.starts, "starts"),
+            (counts.takes, "take-overs"),
+            (counts.given_up, "given up"),
+            (counts.unconfirmed, "ended unconfirmed"),
+            (counts.exits, "exits"),
+            (counts.raised, "risks told"),
+            (counts.woke_late, "overlaps of a waking machine"),
+            (counts.beyond, "overlaps beyond the limits"),
+        ],
+        trace: report.trace,
+    }
+}
+
+fn of_ancestor(report: &HoldReport) -> SeedResult {
+    let counts = &report.counts;
+    let (overlaps, ms) = (counts.overlaps, counts.overlapped / MS);
+    SeedResult {
+        broken: None,
+        hours: seconds(report.length) / 3_600.0,
+        counts: vec![
+            (counts.starts, "starts"),
+            (u64::from(overlaps > 0), "runs in which two executed at once"),
+            (overlaps, "overlaps"),
+            (ms, "ms of them"),
+        ],
+        trace: report.trace.clone(),
     }
 }
 

@@ -43,7 +43,7 @@ impl LinkQuality {
         Self { delay: 20 * MS, late_percent: 0, late: (0, 0), lost_percent: 0, cuts: 0 };
 
     /// How long the next message takes, if it arrives.
-    fn travel(self, dice: &mut Dice) -> Option<TrueTime> {
+    pub(crate) fn travel(self, dice: &mut Dice) -> Option<TrueTime> {
         let lost = dice.chance(self.lost_percent);
         let usual = (MS / 10, self.delay.max(MS));
         let (least, most) = if dice.chance(self.late_percent) { self.late } else { usual };

@@ -180,6 +180,11 @@ impl World {
         }
     }
 
+    /// Whether a process is there and not stopped.
+    pub fn runs(&self, id: ProcessId) -> bool {
+        self.lock().processes.get(&id).is_some_and(|process| process.pauses == 0)
+    }
+
     /// Whether a process is there; it may be paused.
     pub fn lives(&self, id: ProcessId) -> bool {
         self.lock().processes.contains_key(&id)

@@ -8,6 +8,8 @@ mod fleet;
 mod gate;
 #[path = "sim/history.rs"]
 mod history;
+#[path = "sim/hold.rs"]
+mod hold;
 #[path = "sim/model.rs"]
 mod model;
 #[path = "sim/retention.rs"]
