@@ -8,7 +8,7 @@ help: ## Show this list
 
 run: ## Run the main job: watchbell dev, with its data in ./watchbell-data
 	@scripts/need run
-	@cargo build --profile quick --package watchbell
+	@WATCHBELL_GUARD=$$(scripts/guard) cargo build --profile quick --package watchbell --features small-guard
 	@scripts/run
 
 test: ## Install what is missing, check, and run all tests; ends with a table of times
@@ -56,7 +56,7 @@ bench-queue: ## Measure queues beside BullMQ on Redis, graphile-worker and River
 bench-workers: ## Measure workers: programs beside xargs, handlers of each library beside a bare loop
 	@scripts/need test
 	@scripts/libraries build
-	@cargo build --release --package watchbell
+	@WATCHBELL_GUARD=$$(scripts/guard) cargo build --release --package watchbell --features small-guard
 	@cargo build --release --package watchbell-worker --example measure
 	@bench/workers/run $(or $(CARGO_TARGET_DIR),target)/release/watchbell $(or $(CARGO_TARGET_DIR),target)/release/examples/measure
 

@@ -1,22 +1,31 @@
 """The client, against a real server, and through a line that loses answers."""
 
+import logging
+import os
 import socket
+import tempfile
 import threading
 import traceback
+import types
 import unittest
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from unittest import mock
 
 from server import TestServer, closed_port
 
 from watchbell import Client, Conflict, LimitReached, NotFound, Refused, Retry, RunSpec, Unreachable
 from watchbell.clock import instant_text, length_text, read_instant
-from watchbell.transport import Transport
+from watchbell.transport import Transport, encode
 
 
 def setUpModule():
     global server
     server = TestServer()
     unittest.addModuleCleanup(server.close)
+    logging.getLogger("watchbell").addHandler(logging.NullHandler())
+    logging.getLogger("watchbell").propagate = False
 
 
 class LosingLine:
@@ -51,6 +60,31 @@ class LosingLine:
 
     def close(self):
         self._listener.close()
+
+
+@dataclass
+class Address:
+    mail: str
+
+
+@dataclass
+class Letter:
+    to: Address
+    copies: int = 1
+
+
+@contextmanager
+def slept(on_sleep=lambda count: None):
+    """Pauses take no time but their own: a list of them. `on_sleep` gets how many there were."""
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        on_sleep(len(pauses))
+
+    with mock.patch("watchbell.client.time", types.SimpleNamespace(sleep=sleep)):
+        with mock.patch("watchbell.clock.now", lambda: sum(pauses)):
+            yield pauses
 
 
 class Asking(unittest.TestCase):
@@ -108,6 +142,15 @@ class Asking(unittest.TestCase):
         self.assertEqual([run.id for run in odd], ids[1::2])
         self.assertEqual(list(self.client.runs("pages", state="dead")), [])
 
+    def test_a_run_that_ends_between_two_lists_comes_once(self):
+        first, second = self.client.submit_many("turns", [RunSpec("echo"), RunSpec("echo")])
+        found = []
+        for run in self.client.runs("turns", limit=1):
+            if not found:
+                self.client.cancel(first.id)
+            found.append(run.id)
+        self.assertEqual(found, [first.id, second.id])
+
     def test_many_runs_are_specs_and_nothing_else(self):
         for bad in (("echo", "secret"), {"handler": "echo", "payload": "secret"}, "secret"):
             with self.assertRaisesRegex(TypeError, r'RunSpec\("welcome", payload\); run 1 is a \w+$') as caught:
@@ -126,6 +169,50 @@ class Asking(unittest.TestCase):
         run = self.client.submit("patient", "echo")
         with self.assertRaises(TimeoutError):
             self.client.wait(run.id, 0.05)
+
+    def test_a_server_that_is_away_is_asked_until_it_is_back(self):
+        with TestServer() as mortal, Client(mortal.url) as client:
+            mortal.kill()
+            with slept(lambda count: count == 12 and mortal.start()) as pauses:
+                with self.assertLogs("watchbell", "WARNING") as logged:
+                    self.assertTrue(client.submit("away", "echo").created)
+            self.assertEqual(len(pauses), 12)
+            self.assertLessEqual(max(pauses), 2)
+            self.assertEqual(len(logged.output), 1, logged.output)
+
+    def test_a_server_that_stays_away_is_asked_for_half_a_minute_or_as_the_client_says(self):
+        url = f"http://127.0.0.1:{closed_port(self)}"
+        for settings, least, most in (({}, 28, 30), ({"patience": 5}, 3, 5), ({"retries": 2}, 0.1, 0.3)):
+            with slept() as pauses, Client(url, **settings) as client, self.assertRaises(Unreachable):
+                client.queue("mail")
+            self.assertTrue(least <= sum(pauses) <= most, pauses)
+
+    def test_a_wait_goes_on_while_the_server_is_started_again(self):
+        with TestServer() as mortal, Client(mortal.url, patience=1) as client, Client(mortal.url) as other:
+            run_id = client.submit("restart", "echo").id
+            mortal.kill()
+
+            def look(count):
+                if count == 20:
+                    mortal.start()
+                    other.cancel(run_id)
+
+            with slept(look):
+                self.assertEqual(client.wait(run_id, 120).state, "cancelled")
+
+    def test_a_wait_ends_in_time_also_if_no_server_answers(self):
+        client = Client(f"http://127.0.0.1:{closed_port(self)}")
+        with slept() as pauses, self.assertRaisesRegex(TimeoutError, "no server answers"):
+            client.wait("run_1", 5)
+        self.assertTrue(3 < sum(pauses) <= 5, pauses)
+
+    def test_a_dataclass_is_an_object_also_within_others(self):
+        self.assertTrue(self.client.submit("letters", "echo", Letter(Address("ann@example.com"))).created)
+        for bad in (Letter, object(), {"to": {1, 2}}):
+            with self.assertRaisesRegex(TypeError, "cannot be said in JSON"):
+                self.client.submit("letters", "echo", bad)
+        letters = encode({"payload": [Letter(Address("bob@example.com"), 2)]})
+        self.assertEqual(letters, b'{"payload":[{"to":{"mail":"bob@example.com"},"copies":2}]}')
 
     def test_each_bad_field_is_named(self):
         with self.assertRaises(Refused) as caught:
@@ -188,6 +275,18 @@ class Asking(unittest.TestCase):
         transport = Transport(server.url, "wbk_secret\r\n", None, None)
         self.addCleanup(transport.close)
         self.assertEqual(transport._headers["authorization"], "Bearer wbk_secret")
+
+    def test_a_key_may_be_in_a_file_that_the_environment_names(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("wbk_of_file\n")
+            file.flush()
+            with mock.patch.dict(os.environ, {"WATCHBELL_KEY_FILE": file.name}):
+                os.environ.pop("WATCHBELL_KEY", None)
+                self.assertEqual(Transport(server.url, None, None, None)._headers["authorization"], "Bearer wbk_of_file")
+                self.assertEqual(Transport(server.url, "wbk_1", None, None)._headers["authorization"], "Bearer wbk_1")
+                os.environ["WATCHBELL_KEY"] = "wbk_2"
+                with self.assertRaisesRegex(ValueError, "both set"):
+                    Client(server.url)
 
     def test_a_url_with_a_password_is_refused_and_not_shown(self):
         for bad in ("http://ann:hush@localhost:7400", "ann:hush@localhost:7400", "ftp://ann:hush@localhost"):

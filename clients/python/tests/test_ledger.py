@@ -116,6 +116,30 @@ class Rules(unittest.TestCase):
         late = answer(as_of=beat.number, acks=[{**held("a"), "counted": True}])
         self.assertEqual(self.ledger.answered(beat, late, 0).uncounted, [])
 
+    def test_a_request_that_reached_nobody_said_nothing_so_a_late_result_is_told_all_the_same(self):
+        self.claim(0, runs=[given("a")])
+        self.ledger.finish(("a", 1), {"result": "succeeded"})
+        for now in (1, 2, 3):
+            claim = self.ledger.claim(now, 10, 5_000)
+            self.assertEqual(claim.done, [("a", 1)])
+            self.ledger.unheard(claim)
+        news = self.claim(60, acks=[{**held("a"), "counted": False}])
+        self.assertEqual((self.ledger.named, news.uncounted), (0, [("a", 1)]))
+
+    def test_a_result_that_was_never_said_and_whose_run_is_lost_is_told(self):
+        self.claim(0, runs=[given("a"), given("b")])
+        for run in ("a", "b"):
+            self.ledger.finish((run, 1), {"result": "succeeded"})
+            if run == "a":
+                self.claim(1)
+        news = self.claim(1.05, lost=[held("a")], acks=[{**held("b"), "counted": True}])
+        self.assertEqual(news.uncounted, [], "a was said, and may have counted")
+        self.claim(2, runs=[given("c")])
+        request = self.ledger.beat(2)
+        self.ledger.finish(("c", 1), {"result": "succeeded"})
+        news = self.ledger.answered(request, answer(as_of=request.number, lost=[held("c")]), 2)
+        self.assertEqual((news.uncounted, self.ledger.named), ([("c", 1)], 0))
+
     def test_a_result_that_its_owner_did_not_take_is_named_and_sent_again_later(self):
         self.claim(0, runs=[given("a")])
         self.ledger.finish(("a", 1), {"result": "succeeded"})
@@ -163,8 +187,35 @@ class Rules(unittest.TestCase):
             self.ledger.finish((run["id"], 1), {"result": "failed", "error": "x" * 1_000})
         first = self.ledger.claim(0, 10, 5_000)
         self.ledger.answered(first, answer(as_of=first.number), 0)
-        second = self.ledger.claim(10, 10, 5_000)
+        self.assertTrue(self.ledger.has_news(0), "others were not said yet")
+        second = self.ledger.claim(0, 10, 5_000)
         self.assertEqual(second.done[0], (f"run_{len(first.done)}", 1))
+        self.assertTrue(set(first.done) <= second.running)
+
+    def test_what_ends_while_an_owner_is_away_is_said_at_once_and_puts_off_nothing(self):
+        self.claim(0, runs=[given("a"), given("b"), given("c")])
+        self.ledger.finish(("a", 1), {"result": "succeeded"})
+        self.claim(1)
+        self.ledger.finish(("b", 1), {"result": "succeeded"})
+        claim = self.ledger.claim(1.05, 10, 5_000)
+        self.assertEqual((claim.done, claim.waits), ([("b", 1)], False))
+        self.ledger.answered(claim, answer(as_of=claim.number, acks=[{**held("b"), "counted": True}]), 1.05)
+        self.assertAlmostEqual(self.ledger.report_at, 1.1)
+        self.ledger.begin(("c", 1), LEASE + 2)
+        self.assertEqual(self.ledger.report_at, 0.0, "c is given back at once")
+        self.assertEqual(self.ledger.beat(1.1).done, [("a", 1)])
+
+    def test_results_that_are_taken_piece_by_piece_wait_for_no_pause(self):
+        runs = [given(f"run_{number}") for number in range(100)]
+        self.claim(0, runs=runs)
+        for run in runs:
+            self.ledger.finish((run["id"], 1), {"result": "failed", "error": "x" * 1_000})
+        self.claim(0)
+        self.claim(0)
+        request = self.ledger.claim(1, 10, 5_000)
+        acks = [{"id": run, "token": 1, "counted": True} for run, _ in request.done]
+        self.ledger.answered(request, answer(as_of=request.number, acks=acks), 1)
+        self.assertTrue(self.ledger.has_news(1))
 
     def test_a_run_that_is_lost_is_forgotten_with_its_result(self):
         self.claim(0, runs=[given("a"), given("b")])

@@ -13,7 +13,7 @@ from test_ledger import answer, given
 from watchbell import clock
 from watchbell.execution import Execution, Handler
 from watchbell.ledger import GivenRun, News
-from watchbell.life import Life, Plan
+from watchbell.life import Life, Plan, log
 from watchbell.transport import Call
 
 RUN = GivenRun("a", 1, 1, "q", "2027-01-15T09:00:00Z", "echo", None, None, None, None)
@@ -99,6 +99,19 @@ class DrainingInTime(LifeCase):
         self.life._take(News(drain=True))
         self.control.put("drain")
         self.assertEqual(self.stops_handlers_at(), [130.0])
+
+
+class Ending(LifeCase):
+    def test_a_filter_of_logs_that_raises_loses_no_run(self):
+        ledger = self.life._ledger
+        claim = ledger.claim(100.0, 1, 5_000)
+        ledger.answered(claim, answer(runs=[given("a")]), 100.0)
+        execution = Execution(RUN, self.life._handlers["echo"], lambda execution: None)
+        self.life._live["a"] = execution
+        execution.begin(100.0)
+        with mock.patch.object(log, "info", side_effect=OSError), self.assertRaises(OSError):
+            self.life._ended(execution, ValueError("no such street"))
+        self.assertEqual((ledger.unreported, self.life._live), (["a"], {}))
 
 
 class Beating(LifeCase):

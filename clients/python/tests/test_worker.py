@@ -550,7 +550,7 @@ class Deaths(WorkerCase):
 
             client = Client(mortal.url)
             thread = self.start(worker)
-            with self.assertLogs("watchbell", "INFO") as logged:
+            with self.assertLogs("watchbell", "WARNING") as logged:
                 run_id = client.submit(self.queue, "slow").id
                 self.assertTrue(begun.wait(20))
                 mortal.kill()
@@ -586,6 +586,27 @@ class Deaths(WorkerCase):
             goes_on.set()
             thread.join(20)
             self.assertIsInstance(self.raised[0], Unreported)
+
+    def test_a_third_call_to_drain_ends_a_worker_at_once_that_no_server_answers(self):
+        with TestServer() as mortal:
+            worker = self.worker(servers=mortal.url, lease=3_600.0, grace=3_600.0)
+            begun, goes_on = threading.Event(), threading.Event()
+            self.addCleanup(goes_on.set)
+
+            @worker.handler("deaf")
+            def deaf(context, payload):
+                begun.set()
+                goes_on.wait(20)
+
+            thread = self.start(worker)
+            with Client(mortal.url) as client:
+                run_id = client.submit(self.queue, "deaf").id
+            self.assertTrue(begun.wait(20))
+            mortal.kill()
+            for _ in range(3):
+                worker.drain()
+            thread.join(20)
+            self.assertEqual([raised.run_ids for raised in self.raised], [(run_id,)])
             self.assertEqual(self.raised[0].run_ids, (run_id,))
 
     def test_the_later_of_two_workers_with_one_name_wins(self):

@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 
 import { backoff, pause, steady } from "./clock.js";
-import { LimitReached, Unavailable, Unreachable } from "./error.js";
+import { LimitReached, Unavailable, Unfinished, Unreachable } from "./error.js";
 import { Servers } from "./exchange.js";
 import type { Ask, ServerOptions } from "./exchange.js";
 import type {
@@ -21,10 +21,17 @@ import type {
 } from "./wire.js";
 
 export interface ClientOptions extends ServerOptions {
-  /** How many times a request is sent again at most, where that is safe; 4 if it is left out. */
+  /** For how long a request is sent again that no server answers, or that none can take now; 30,000 if it is left out. */
+  patienceMs?: number;
+  /**
+   * How many times a request is sent again at most; 0 for never. If it is left out, as often as there is time; one that meets
+   * a limit, 4 times.
+   */
   retries?: number;
   /** How long a server may take to answer; 30,000 if it is left out. */
   timeoutMs?: number;
+  /** Where it is said that no server answers for a second, and is asked again. To stderr if it is left out. */
+  log?: (sentence: string) => void;
 }
 
 export interface CallOptions {
@@ -38,6 +45,11 @@ export interface SubmitOptions extends CallOptions {
    * makes one up if it is left out, so what it sends again by itself is carried out once too.
    */
   idempotencyKey?: string;
+}
+
+export interface WaitOptions extends CallOptions {
+  /** For how long; 60,000 if it is left out. */
+  timeoutMs?: number;
 }
 
 export interface RunFilter {
@@ -60,27 +72,35 @@ export interface QueueRunFilter {
   pageSize?: number;
 }
 
-/** No pause between two attempts grows longer than this by itself. */
-const PAUSE_MS_MAX = 5_000;
+/** No pause between two attempts grows longer than this by itself: a server that is started again is asked soon. */
+const PAUSE_MS_MAX = 2_000;
 
-/** No attempt begins later than this after the first one. */
-const PATIENCE_MS = 30_000;
+const QUIET_MS = 1_000;
+const LIMIT_RETRIES = 4;
+
+/** The pauses between two looks at a run. */
+const LOOK_MS = 20;
+const LOOK_MS_MAX = 1_000;
 
 /**
  * A client of one cluster.
  *
  * A request is sent again when nobody answers, when the server is not available (502, 503, 504) and when a limit passes
- * by itself (429 that says when). Nothing is done twice by that: each POST has an idempotency key.
+ * by itself (429 that says when), for `patienceMs`. Nothing is done twice by that: each POST has an idempotency key.
  */
 export class Client {
   readonly #servers: Servers;
-  readonly #retries: number;
+  readonly #patienceMs: number;
+  readonly #retries: number | undefined;
   readonly #timeoutMs: number;
+  readonly #log: (sentence: string) => void;
 
   constructor(options: ClientOptions = {}) {
     this.#servers = new Servers(options);
-    this.#retries = options.retries ?? 4;
+    this.#patienceMs = options.patienceMs ?? 30_000;
+    this.#retries = options.retries;
     this.#timeoutMs = options.timeoutMs ?? 30_000;
+    this.#log = options.log ?? ((sentence) => console.error(`watchbell: ${sentence}`));
   }
 
   /** Lets a queue have a run. When this returns, the run is durable. */
@@ -100,8 +120,33 @@ export class Client {
   }
 
   /**
+   * A run when it has ended: it is looked at again and again, also while no server answers. `Unfinished` if it has not ended in
+   * time.
+   */
+  async wait(id: string, options: WaitOptions = {}): Promise<Run> {
+    const { timeoutMs = 60_000, signal } = options;
+    const until = steady() + timeoutMs;
+    for (let waitMs = LOOK_MS; ; waitMs = Math.min(waitMs * 1.5, LOOK_MS_MAX)) {
+      let found: string;
+      let cause: unknown;
+      try {
+        const run = await this.#call<Run>({ method: "GET", path: `/v1/runs/${part(id)}` }, options, until);
+        if (!isUnfinished(run.state)) return run;
+        found = `is ${run.state}`;
+      } catch (error) {
+        if (wishMs(error, this.#servers.count) === undefined) throw error;
+        found = `is not known to have ended (${(error as Error).message})`;
+        cause = error;
+      }
+      if (steady() + waitMs > until) throw new Unfinished(`${id} ${found} after ${timeoutMs} ms`, undefined, { cause });
+      await pause(waitMs, signal);
+    }
+  }
+
+  /**
    * The latest runs of all triggers and queues, newest first, page after page. With `queue`, first those of it that have not
-   * ended, in the order in which they came, and then those that have.
+   * ended, in the order in which they came, and then those that have; one that ends meanwhile comes once. Queues have no filter
+   * by time: with `from` and `to` all unfinished runs of the queue are fetched, and looked through here.
    */
   async *runs(filter: RunFilter = {}, options: CallOptions = {}): AsyncIterableIterator<Run> {
     const { pageSize, labels, state, ...rest } = filter;
@@ -110,14 +155,19 @@ export class Client {
     const ended = queue === undefined ? states : states.filter((one) => !isUnfinished(one));
     const unfinished = states.filter(isUnfinished);
     const common = { label: labelTexts(labels), limit: pageSize };
+    const given = new Set<string>();
     if (queue !== undefined && kind !== "notification" && (unfinished.length > 0 || states.length === 0)) {
       const query = { ...common, key, state: unfinished };
       for await (const run of this.#pages<Run>(`/v1/queues/${part(queue)}/runs`, query, options)) {
-        if (isBetween(run.slot, filter)) yield run;
+        if (!isBetween(run.slot, filter)) continue;
+        given.add(run.id);
+        yield run;
       }
     }
     if (ended.length > 0 || states.length === 0) {
-      yield* this.#pages<Run>("/v1/runs", { ...rest, ...common, state: ended }, options);
+      for await (const run of this.#pages<Run>("/v1/runs", { ...rest, ...common, state: ended }, options)) {
+        if (!given.has(run.id)) yield run;
+      }
     }
   }
 
@@ -211,18 +261,25 @@ export class Client {
     } while (cursor !== undefined);
   }
 
-  /** Sends a request, and again where that is safe and of use. */
-  async #call<T>(ask: Omit<Ask, "timeoutMs">, options: CallOptions): Promise<T> {
+  /** Sends a request, and again where that is safe and of use; not after `until`. */
+  async #call<T>(ask: Omit<Ask, "timeoutMs">, options: CallOptions, until?: number): Promise<T> {
     const first = steady();
+    const last = Math.min(first + this.#patienceMs, until ?? Number.POSITIVE_INFINITY);
+    let isSaid = false;
+    let limited = 0;
     // Whether an attempt counted cannot be told by its revision afterwards.
     const isOnce = ask.headers?.["if-match"] !== undefined;
     for (let tried = 1; ; tried += 1) {
       const url = this.#servers.url;
       try {
-        return await this.#servers.ask<T>({ ...ask, timeoutMs: this.#timeoutMs, signal: options.signal });
+        const left = Math.max(1_000, (until ?? Number.POSITIVE_INFINITY) - steady());
+        const timeoutMs = Math.min(this.#timeoutMs, left);
+        return await this.#servers.ask<T>({ ...ask, timeoutMs, signal: options.signal });
       } catch (error) {
         const wish = wishMs(error, this.#servers.count);
-        if (wish === undefined || tried > this.#retries) {
+        if (error instanceof LimitReached) limited += 1;
+        const counted = this.#retries === undefined ? limited : tried;
+        if (wish === undefined || counted > (this.#retries ?? LIMIT_RETRIES)) {
           throw error;
         }
         if (isOnce && (error as Unreachable | Unavailable).mayBeDone) {
@@ -233,8 +290,13 @@ export class Client {
         const isRound = tried % this.#servers.count === 0;
         const round = Math.ceil(tried / this.#servers.count);
         const wait = isRound ? wish + backoff(round, PAUSE_MS_MAX) : 0;
-        if (steady() - first + wait > PATIENCE_MS) {
+        if (steady() + wait > last) {
           throw error;
+        }
+        if (!isSaid && steady() - first >= QUIET_MS) {
+          isSaid = true;
+          const seconds = Math.round((last - steady()) / 1_000);
+          this.#log(`${(error as Error).message}; it is asked again for up to ${seconds} s`);
         }
         await pause(wait, options.signal);
       }

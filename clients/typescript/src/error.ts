@@ -85,6 +85,9 @@ export class Unreachable extends WatchbellError {
   }
 }
 
+/** A run has not ended in the time that `wait` was given: wait again. */
+export class Unfinished extends WatchbellError {}
+
 /** A later life of this worker was heard, so this one has ended. Give each process a name of its own. */
 export class Superseded extends WatchbellError {}
 
@@ -93,7 +96,10 @@ export class DoNotRetry extends Error {
   override name = "DoNotRetry";
 }
 
-/** What a handler throws if the run failed and may be tried again no sooner than after `ms`, at most an hour. */
+/**
+ * What a handler throws if the run failed and may be tried again no sooner than after `ms`, at most an hour, and no sooner than the
+ * pause that the run's `retry` would make: for shorter ones submit with `retry: { delay: "1s", backoff: "constant" }`.
+ */
 export class RetryAfter extends Error {
   override name = "RetryAfter";
 

@@ -1,5 +1,7 @@
 /** One request and its answer; and which of several servers is asked. */
 
+import { readFileSync } from "node:fs";
+
 import { after } from "./clock.js";
 import { Unreachable, ofProblem } from "./error.js";
 import type { Problem } from "./wire.js";
@@ -8,7 +10,7 @@ import type { Problem } from "./wire.js";
 export interface ServerOptions {
   /** URLs, as a list or with commas between; WATCHBELL_SERVER or http://127.0.0.1:7400 if it is left out. */
   servers?: string | readonly string[];
-  /** WATCHBELL_KEY if it is left out. `watchbell dev` needs none. */
+  /** WATCHBELL_KEY, or what is in the file that WATCHBELL_KEY_FILE names, if it is left out. `watchbell dev` needs none. */
   key?: string | undefined;
   /** For admins: which project it is about. */
   project?: string | undefined;
@@ -39,7 +41,7 @@ export class Servers {
     // Many clients that start together do not all ask the first one.
     this.#current = Math.floor(Math.random() * this.#urls.length);
     // Files end with a line end.
-    const key = (options.key ?? process.env["WATCHBELL_KEY"] ?? "").trim();
+    const key = (options.key ?? keyOfEnvironment()).trim();
     if (!/^[!-~]*$/.test(key)) {
       // `fetch` would show it.
       throw new TypeError("the key cannot be used: it holds something else than letters, digits and signs");
@@ -101,6 +103,16 @@ export class Servers {
       this.#current = (this.#current + 1) % this.#urls.length;
     }
   }
+}
+
+/** As for the command line. */
+function keyOfEnvironment(): string {
+  const key = process.env["WATCHBELL_KEY"] ?? "";
+  const file = process.env["WATCHBELL_KEY_FILE"] ?? "";
+  if (key !== "" && file !== "") {
+    throw new TypeError("WATCHBELL_KEY and WATCHBELL_KEY_FILE are both set: which of them is meant?");
+  }
+  return file === "" ? key : readFileSync(file, "utf8");
 }
 
 function serverUrl(text: string): string {

@@ -8,7 +8,7 @@
  */
 
 export { Client } from "./client.js";
-export type { ClientOptions, QueueRunFilter, RunFilter, SubmitOptions } from "./client.js";
+export type { ClientOptions, QueueRunFilter, RunFilter, SubmitOptions, WaitOptions } from "./client.js";
 export {
   Cancelled,
   Conflict,
@@ -24,11 +24,12 @@ export {
   Unauthorized,
   Unavailable,
   Unconfirmed,
+  Unfinished,
   Unreachable,
   WatchbellError,
 } from "./error.js";
 export { Worker } from "./worker.js";
-export type { Context, DrainOptions, Handler, HandlerOptions, WorkerOptions } from "./worker.js";
+export type { Context, DrainOptions, Handler, HandlerOptions, RunOptions, WorkerOptions } from "./worker.js";
 export type {
   Attempt,
   CommandSpec,

@@ -24,6 +24,10 @@ const DONE_BYTES_MAX = 80_000;
 
 const WAIT_MS_MAX = 30_000;
 
+/** What its owner did not take is said again after a pause, which doubles. */
+const REPEAT_MS = 100;
+const REPEAT_MS_MAX = 2_000;
+
 export interface LedgerOptions {
   worker: string;
   queues: readonly string[];
@@ -42,16 +46,26 @@ interface Held {
   confirmedUntil: number;
   isCancelled: boolean;
   result: DoneRun | undefined;
-  /** Whether a request that was not lost has told the result, or that it is given back. */
+  /** Whether a request that is on its way tells the result, or that it is given back. */
   isTold: boolean;
+  /** Its owner could not be asked: it is told again after the pause. Any other is told at once. */
+  isPutOff: boolean;
 }
 
 /** A request, and what has to be known of it when its answer comes. */
 export interface Said<T> {
   readonly body: T;
   readonly number: number;
+  readonly sent: number;
   readonly named: readonly Held[];
   readonly told: readonly Held[];
+}
+
+/** What a request says of what the worker has. */
+interface Split {
+  told: Held[];
+  named: Held[];
+  putOff: Held[];
 }
 
 /** What follows from an answer. */
@@ -64,7 +78,7 @@ export interface Orders {
   isDrain: boolean;
   /** Whether the answer said anything new. */
   isNews: boolean;
-  /** Whether something was told, or named to be confirmed, and is to be so again. */
+  /** Whether something was named to be confirmed, and is to be so again. */
   isOpen: boolean;
 }
 
@@ -85,6 +99,9 @@ export class Ledger {
   #lastSent = Number.NEGATIVE_INFINITY;
   #beatMs: number;
   #isDraining = false;
+  /** All that is put off shares one pause, so that what ended one after the other does not come one after the other again. */
+  #repeatFrom = Number.NEGATIVE_INFINITY;
+  #repeatMs = REPEAT_MS;
 
   constructor(options: LedgerOptions) {
     this.#options = options;
@@ -118,11 +135,16 @@ export class Ledger {
   /** Something is to be told at once: a result, a run given back, or one that waits to be confirmed. */
   hasNews(now: number): boolean {
     for (const held of this.#held.values()) {
-      const isResult = held.state === "done" || held.state === "released";
-      if (isResult && !held.isTold) return true;
+      if (this.#isDue(held, now) && !held.isTold) return true;
       if (held.state === "given" && held.confirmedUntil <= now) return true;
     }
     return false;
+  }
+
+  /** When what is put off is to be told again. */
+  get repeatDue(): number {
+    const isPutOff = [...this.#held.values()].some((held) => held.isPutOff && !held.isTold);
+    return isPutOff ? this.#repeatFrom : Number.POSITIVE_INFINITY;
   }
 
   /** When something has to be said next, so that the worker is not taken for dead. */
@@ -130,12 +152,9 @@ export class Ledger {
     return this.#held.size === 0 ? Number.POSITIVE_INFINITY : this.#lastSent + this.#beatMs;
   }
 
-  /** How many more runs the worker has room for, once it has told what it has to tell. */
-  get free(): number {
-    if (this.#isDraining) return 0;
-    const { told } = this.#split();
-    const busy = this.#executingCount + this.#countOf("given") + this.#countOf("done") - told.length;
-    return Math.max(0, Math.min(this.#options.capacity - busy, NAMED_MAX - this.#held.size));
+  /** How many more runs the worker has room for, once it has told what it has to tell. What is put off takes no place. */
+  free(now: number): number {
+    return this.#freeBeside(this.#split(now).named);
   }
 
   /** Takes no more runs, and gives back what has not begun. */
@@ -148,13 +167,13 @@ export class Ledger {
 
   /** The next claim. There is none open. */
   claim(now: number): Said<ClaimRequest> {
-    const free = this.free;
-    const said = this.#say(now, (common) => ({
+    const said = this.#say(now, (common, { told, named }) => ({
       ...common,
       worker: this.#options.worker,
       ...(this.#cookie === undefined ? {} : { cookie: this.#cookie }),
-      free,
-      wait_ms: this.waitMs,
+      free: this.#freeBeside(named),
+      // Who has something to tell is answered at once.
+      wait_ms: told.length > 0 ? 0 : this.waitMs,
       ...(this.#hasLabels ? { labels: { ...this.#options.labels } } : {}),
     }));
     this.#open = said.number;
@@ -196,12 +215,7 @@ export class Ledger {
     const lost = answer.lost.filter((one) => this.#find(one) !== undefined);
     const ended = lost.filter((one) => this.#find(one)?.state === "executing");
     for (const one of lost) this.#held.delete(one.id);
-    // Their owner could not be asked: what is to be told to others goes first now.
-    for (const held of said.told) {
-      if (this.#find(held.run) !== held) continue;
-      this.#held.delete(held.run.id);
-      this.#held.set(held.run.id, held);
-    }
+    this.#putOff(said, now);
     const cancel = this.#cancel(answer.cancel);
     this.#confirm(said, answer);
     // Runs come only with claims; those of one that is settled already were never ours.
@@ -210,8 +224,8 @@ export class Ledger {
     }
     const isNews = answer.runs.length + answer.acks.length + lost.length + cancel.length > 0;
     const isUnheard = said.named.some((held) => held.state === "given" && held.confirmedUntil <= now);
-    const isOpen = said.told.length > 0 || isUnheard;
-    return { cancel, lost: ended, isDrain: answer.drain === true, isNews: isNews || isOtherCookie, isOpen };
+    const isDrain = answer.drain === true;
+    return { cancel, lost: ended, isDrain, isNews: isNews || isOtherCookie, isOpen: isUnheard };
   }
 
   /** The runs that may begin now. They count as executing from here on. */
@@ -249,7 +263,7 @@ export class Ledger {
     else this.#executing.delete(id);
   }
 
-  #say<T>(now: number, make: (common: BeatRequest & { running: HeldRun[] }) => T): Said<T> {
+  #say<T>(now: number, make: (common: BeatRequest & { running: HeldRun[] }, split: Split) => T): Said<T> {
     this.#number += 1;
     for (const [number, at] of this.#sent) {
       if (at + this.#options.leaseMs > now) break;
@@ -257,11 +271,13 @@ export class Ledger {
     }
     this.#sent.set(this.#number, now);
     this.#lastSent = now;
-    const { told, named } = this.#split();
+    const split = this.#split(now);
+    const { told, named, putOff } = split;
     const done = told.filter((held) => held.state === "done").map((held) => held.result as DoneRun);
-    const released = told.filter((held) => held.state === "released").map(name);
+    const released = [...told, ...putOff].filter((held) => held.state === "released").map(name);
+    const results = putOff.filter((held) => held.state === "done");
     for (const held of told) held.isTold = true;
-    const body = make({
+    const common = {
       incarnation: this.#options.incarnation,
       // This library keeps no log of what it begins.
       since: this.#options.incarnation,
@@ -270,31 +286,60 @@ export class Ledger {
       queues: [...this.#options.queues],
       lease_ms: this.#options.leaseMs,
       done,
-      running: named.map(name),
+      running: [...named, ...results].map(name),
       released,
       draining: this.#isDraining,
-    });
-    return { body, number: this.#number, named, told };
+    };
+    return { body: make(common, split), number: this.#number, sent: now, named, told };
   }
 
-  /** What goes into `done` and `released`, and what into `running`: results that are too much for one request too. */
-  #split(): { told: Held[]; named: Held[] } {
-    const told: Held[] = [];
-    const named: Held[] = [];
+  /** What goes into `done` and `released` now, what into `running`, and what is named only, until its pause is over. */
+  #split(now: number): Split {
+    const split: Split = { told: [], named: [], putOff: [] };
     let bytes = 0;
     for (const held of this.#held.values()) {
+      const isResult = held.state === "done" || held.state === "released";
+      const isDue = this.#isDue(held, now);
       // A character takes up to six bytes as JSON.
-      bytes += held.state === "done" ? 200 + 6 * (held.result?.error?.length ?? 0) : 0;
-      const isTold = held.state === "released" || (held.state === "done" && bytes <= DONE_BYTES_MAX);
-      (isTold ? told : named).push(held);
+      bytes += isDue && held.state === "done" ? 200 + 6 * (held.result?.error?.length ?? 0) : 0;
+      // Results that are too much for one request are named, and told later.
+      const isTold = isDue && (held.state === "released" || bytes <= DONE_BYTES_MAX);
+      if (isTold) split.told.push(held);
+      else if (isResult && !isDue) split.putOff.push(held);
+      else split.named.push(held);
     }
-    return { told, named };
+    return split;
   }
 
-  #countOf(state: Held["state"]): number {
-    let count = 0;
-    for (const held of this.#held.values()) count += held.state === state ? 1 : 0;
-    return count;
+  /** Whether a result, or that a run is given back, is to be told now. */
+  #isDue(held: Held, now: number): boolean {
+    const isResult = held.state === "done" || held.state === "released";
+    return isResult && (!held.isPutOff || now >= this.#repeatFrom);
+  }
+
+  /** What was told and not taken is told again later, and after others: its owner could not be asked. */
+  #putOff(said: Said<unknown>, now: number): void {
+    const left = said.told.filter((held) => this.#find(held.run) === held);
+    for (const held of left) {
+      [held.isTold, held.isPutOff] = [false, true];
+      this.#held.delete(held.run.id);
+      this.#held.set(held.run.id, held);
+    }
+    if (left.length === 0) {
+      const isPutOff = [...this.#held.values()].some((held) => held.isPutOff);
+      if (!isPutOff) [this.#repeatFrom, this.#repeatMs] = [Number.NEGATIVE_INFINITY, REPEAT_MS];
+    } else if (said.sent >= this.#repeatFrom) {
+      // A request that came during the pause was about other things: it does not put it off.
+      this.#repeatFrom = now + this.#repeatMs;
+      this.#repeatMs = Math.min(REPEAT_MS_MAX, this.#repeatMs * 2);
+    }
+  }
+
+  #freeBeside(named: readonly Held[]): number {
+    if (this.#isDraining) return 0;
+    const waiting = named.filter((held) => held.state === "given" || held.state === "done").length;
+    const busy = this.#executingCount + waiting;
+    return Math.max(0, Math.min(this.#options.capacity - busy, NAMED_MAX - this.#held.size));
   }
 
   #find(one: HeldRun): Held | undefined {
@@ -339,6 +384,7 @@ export class Ledger {
       isCancelled: false,
       result: undefined,
       isTold: false,
+      isPutOff: false,
     });
     return former?.state === "executing" ? [name(former)] : [];
   }

@@ -240,6 +240,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/elections/{name}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Let a holder begin that waits for it under this token */
+        post: operations["postElectionsNameApprove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/elections/{name}/campaign": {
         parameters: {
             query?: never;
@@ -283,7 +300,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Ask whoever leads to leave */
+        /** Ask whoever leads to leave, for one of the candidates if one is named */
         post: operations["postElectionsNameResign"];
         delete?: never;
         options?: never;
@@ -1170,6 +1187,19 @@ export interface components {
              */
             token: number;
         };
+        /**
+         * @description How a holder that waits is let begin.
+         * @example {
+         *       "token": 1800000000000000
+         *     }
+         */
+        ApproveRequest: {
+            /**
+             * Format: uint64
+             * @description The token under which it waits: nobody else is let begin by this.
+             */
+            token: number;
+        };
         /** @description What came of one attempt. */
         Attempt: {
             /**
@@ -1666,10 +1696,20 @@ export interface components {
         };
         /** @description An election: who leads, and whether anybody does. */
         Election: {
+            /**
+             * @description Other nodes that campaign for it, as far as they say so: up to 50, by name. One that campaigns by requests says so only
+             *     while it has the election.
+             * @default []
+             */
+            candidates: string[];
+            /** @description What runs by it, if it is a hold. */
+            hold?: components["schemas"]["Hold"] | null;
             /** @description Who has it. */
             holder?: components["schemas"]["ElectionHolder"] | null;
             /** @description The election's name. */
             name: string;
+            /** @description The node that is to follow then, if somebody said so. */
+            resign_to?: string | null;
             /**
              * @description Whether its holder was asked to leave.
              * @default false
@@ -1740,6 +1780,32 @@ export interface components {
         Fold: "first" | "second" | "both";
         /** @description What becomes of times that clocks leave out. */
         Gap: "fire" | "skip";
+        /** @description How the program came to a node. */
+        HandOver: {
+            /**
+             * Format: date-time
+             * @description When the new holder had the election.
+             */
+            at: string;
+            /** @description Why. */
+            cause: components["schemas"]["HandOverCause"];
+            /** @description Who had it before; nobody, the first time. */
+            from?: string | null;
+            /** @description Who has it since. */
+            to: string;
+            /**
+             * Format: uint64
+             * @description Under which token.
+             */
+            token: number;
+            /**
+             * Format: uint64
+             * @description How long the program did not run, as far as that is known, in milliseconds; none before it was started.
+             */
+            took_ms?: number | null;
+        };
+        /** @description Why a program came to another node. */
+        HandOverCause: "first" | "lost" | "stopped" | "resigned" | "exits" | "health";
         /** @description A run, and the token under which a worker has it. */
         HeldRun: {
             /** @description The run's id. */
@@ -1750,6 +1816,88 @@ export interface components {
              */
             token: number;
         };
+        /** @description A hold, as its holder told of it last. */
+        Hold: {
+            /**
+             * @description Why two may have run, one entry for each reason.
+             * @default []
+             */
+            at_risk: components["schemas"]["HoldRisk"][];
+            /**
+             * @description How it ended, the last time first.
+             * @default []
+             */
+            exits: components["schemas"]["HoldExit"][];
+            /**
+             * @description How it came from one node to another, the last time first.
+             * @default []
+             */
+            hand_overs: components["schemas"]["HandOver"][];
+            /** @description What keeps its processes together. */
+            isolation?: string | null;
+            /** @description The node that told this. */
+            node: string;
+            /**
+             * Format: uint32
+             * @description The id of the process that guards it on its machine, while it runs.
+             */
+            pid?: number | null;
+            /** @description The program, without its arguments. */
+            program: string;
+            /**
+             * Format: date-time
+             * @description Since when it is so, by that node's clock.
+             */
+            since: string;
+            /**
+             * Format: uint64
+             * @description How often it was started under this token.
+             */
+            starts: number;
+            /** @description What it does. */
+            state: components["schemas"]["HoldState"];
+            /**
+             * Format: uint64
+             * @description The token under which it told this: that of a former holder, if it is not the election's.
+             */
+            token: number;
+        };
+        /** @description An end of the program. */
+        HoldExit: {
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            at: string;
+            /** @description How: `exit 1`, `signal 9`, or a sentence. */
+            how: string;
+            /** @description The node on which it ran. */
+            node: string;
+            /**
+             * Format: uint64
+             * @description How long it had run, in milliseconds.
+             */
+            ran_ms: number;
+        };
+        /** @description An assumption that was seen broken: two may have run. */
+        HoldRisk: {
+            /**
+             * Format: uint64
+             * @description How often it was seen.
+             */
+            count: number;
+            /**
+             * Format: date-time
+             * @description When the last time.
+             */
+            last: string;
+            /** @description Which. */
+            reason: components["schemas"]["RiskReason"];
+            /** @description What was seen that time. */
+            what: string;
+        };
+        /** @description What becomes of a held program. */
+        HoldState: "waiting_for_approval" | "waiting_to_start" | "running" | "stopping" | "lost" | "former";
         /** @description A key, but for its secret. */
         Key: {
             /** @description Who made it. */
@@ -2087,6 +2235,11 @@ export interface components {
              * @description So many triggers.
              */
             triggers?: number | null;
+            /**
+             * Format: uint64
+             * @description So many runs that wait for workers, in all its queues together.
+             */
+            waiting_runs?: number | null;
         };
         /** @description What one sends to change a project. What is not said is not limited, and nobody is told. */
         ProjectSpec: {
@@ -2104,6 +2257,11 @@ export interface components {
              * @description When it came to be.
              */
             created: string;
+            /**
+             * Format: date-time
+             * @description Since when runs that were submitted to it fail, if somebody is notified of that.
+             */
+            failing?: string | null;
             /** @description Its id, which never changes. */
             id: string;
             /** @description Its name. */
@@ -2204,8 +2362,12 @@ export interface components {
         };
         /** @description What a run is as a run of a queue. */
         QueuedPart: {
+            /** @description The program that it runs, and its arguments. Told of a run that has not ended, if it is asked for by its id. */
+            argv?: string[];
             /** @description Somebody has cancelled it, and its worker is being told. */
             cancelling?: boolean;
+            /** @description The handler that it calls. Told of a run that has not ended, if it is asked for by its id. */
+            handler?: string | null;
             /** @description Its concurrency key. */
             key?: string | null;
             /** @description Its labels. */
@@ -2332,6 +2494,16 @@ export interface components {
             /** Format: uint16 */
             shard: number;
         };
+        /**
+         * @description How a holder is asked to leave.
+         * @example {
+         *       "to": "web-2"
+         *     }
+         */
+        ResignRequest: {
+            /** @description Which of the candidates is to follow. */
+            to?: string | null;
+        };
         /** @description Lets a shard commit again. */
         ResumeShard: {
             /**
@@ -2354,6 +2526,8 @@ export interface components {
             /** @description How far it grows. */
             max_delay?: string | null;
         };
+        /** @description Which assumption was broken. */
+        RiskReason: "weak_kill" | "clock_rates" | "slow_kill" | "forgetful_store" | "guards_killed";
         /** @description What one sends to replace a key by a new one of the same kind. */
         RotateKeyRequest: {
             /**
@@ -3706,6 +3880,54 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    postElectionsNameApprove: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+                /** @description A request that is sent again under the same key within a day is done once. */
+                "idempotency-key"?: string;
+            };
+            path: {
+                /** @description Its name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApproveRequest"];
+            };
+        };
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Election"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
     postElectionsNameCampaign: {
         parameters: {
             query?: never;
@@ -3817,7 +4039,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Nothing"];
+                "application/json": components["schemas"]["ResignRequest"];
             };
         };
         responses: {

@@ -87,6 +87,13 @@ export interface HandlerOptions<T> {
   payload?: (value: unknown) => T;
 }
 
+export interface RunOptions {
+  /** Which signals drain it; SIGTERM and SIGINT if it is left out. */
+  signals?: readonly string[];
+  /** Handlers that execute for longer after the first signal are ended by theirs, and their runs given to others; never, if left out. */
+  stopAfterMs?: number;
+}
+
 export interface DrainOptions {
   /** Handlers that execute for longer are ended by their signal, and their runs given to others; never, if left out. */
   stopAfterMs?: number;
@@ -95,6 +102,9 @@ export interface DrainOptions {
 /** How long a server may take beside what it is asked to wait. */
 const ANSWER_MS = 5_000;
 const PAUSE_MS_MAX = 5_000;
+/** One quick answer is usual: it brings a cookie. */
+const QUICK_ANSWERS_MAX = 2;
+const QUICK_PAUSE_MS_MAX = 1_000;
 const ERROR_CHARS_MAX = 1_000;
 const RETRY_AFTER_MS_MAX = 3_600_000;
 
@@ -124,10 +134,15 @@ export class Worker {
   #pausedUntil = 0;
   #failures = 0;
   #emptyAnswers = 0;
+  /** Claims that were to wait and were answered at once, one after the other; and when the next one may be sent. */
+  #quickAnswers = 0;
+  #claimsFrom = 0;
   #hasBeenHeard = false;
   #isAway = false;
   #hasSaidDraining = false;
   #stopTimer: Timer | undefined;
+  #stopAt = Number.POSITIVE_INFINITY;
+  #giveUpTimer: Timer | undefined;
   #strictTimer: Timer | undefined;
   #isStopping = false;
   #ending: { resolve: () => void; reject: (error: unknown) => void } | undefined;
@@ -160,11 +175,12 @@ export class Worker {
 
   /**
    * Carries out runs until the worker is drained: by `drain`, by one of these signals, or by `watchbell worker drain`.
-   * A second signal ends handlers early.
+   * A second signal ends handlers early. A third one ends the worker at once: what no server has acknowledged is lost.
    *
-   * Throws if servers refuse the worker from the start, and if a later process took its name.
+   * Throws what servers say if they refuse the worker from the start, `Superseded` if a later process took its name, and
+   * `Unreachable` if handlers were ended early, or the worker at once, and no server took their results.
    */
-  async run(options: { signals?: readonly NodeJS.Signals[] } = {}): Promise<void> {
+  async run(options: RunOptions = {}): Promise<void> {
     if (this.#ended !== undefined) throw new Error("a worker runs once: make another one");
     if (this.#handlers.size === 0) {
       throw new TypeError('the worker has no handler, and each run would fail: call handle("name", ...) before run()');
@@ -173,12 +189,15 @@ export class Worker {
       this.#ending = { resolve, reject };
     });
     this.#ended = ended;
-    const signals = options.signals ?? ["SIGTERM", "SIGINT"];
+    const { signals = ["SIGTERM", "SIGINT"], stopAfterMs } = options;
     // Counted by themselves: the worker may drain already, as a server has asked for that.
-    let isSecond = false;
+    let count = 0;
     const onSignal = (): void => {
-      void this.drain(isSecond ? { stopAfterMs: 0 } : {}).catch(() => undefined);
-      isSecond = true;
+      count += 1;
+      this.#beginDrain();
+      if (count === 1) this.#stopAfter(stopAfterMs);
+      else if (count === 2) this.#stopAfter(0);
+      else this.#giveUp();
     };
     for (const signal of signals) process.on(signal, onSignal);
     this.#pump();
@@ -189,15 +208,23 @@ export class Worker {
     }
   }
 
-  /** Takes no more runs, waits for handlers, reports what came of them, and returns when that is acknowledged. */
+  /**
+   * Takes no more runs, waits for handlers, reports what came of them, and returns when the worker has ended. How it ended
+   * `run` says. Of several calls the one counts that ends handlers soonest.
+   */
   async drain(options: DrainOptions = {}): Promise<void> {
     this.#beginDrain();
-    if (options.stopAfterMs !== undefined) {
-      this.#stopTimer?.stop();
-      this.#stopTimer = after(options.stopAfterMs, () => this.#stop());
-    }
-    if (this.#ended === undefined) this.#stopTimer?.stop();
-    await this.#ended;
+    this.#stopAfter(options.stopAfterMs);
+    await this.#ended?.catch(() => undefined);
+  }
+
+  #stopAfter(ms: number | undefined): void {
+    if (ms === undefined || this.#ending === undefined) return;
+    const at = steady() + ms;
+    if (at >= this.#stopAt) return;
+    this.#stopAt = at;
+    this.#stopTimer?.stop();
+    this.#stopTimer = after(ms, () => this.#stop());
   }
 
   #beginDrain(): void {
@@ -217,10 +244,15 @@ export class Worker {
     if (this.#isStopping || this.#ending === undefined) return;
     this.#isStopping = true;
     for (const execution of this.#executions) this.#abort(execution, new Stopped("the worker stops"));
-    this.#stopTimer = after(this.#graceMs + ANSWER_MS, () => {
-      const count = this.#ledger.unacknowledged;
-      this.#finish(new Unreachable(`no server acknowledged the results of ${count} runs: they are lost`, false));
-    });
+    this.#giveUpTimer = after(this.#graceMs + ANSWER_MS, () => this.#giveUp());
+  }
+
+  /** Ends without what servers have not acknowledged: runs that execute, and results. */
+  #giveUp(): void {
+    const executing = [...this.#executions].filter((execution) => !execution.isReported);
+    const count = executing.length + this.#ledger.unacknowledged;
+    if (count === 0) return this.#finish();
+    this.#finish(new Unreachable(`no server acknowledged the results of ${count} runs: they are lost`, false));
   }
 
   /** Looks what there is to do: begins runs, and says what has to be said. */
@@ -233,24 +265,27 @@ export class Worker {
     this.#endUnconfirmed(now);
     if (this.#isBeating) return;
     if (now < this.#pausedUntil) return this.#wakeAt(this.#pausedUntil);
-    const due = this.#ledger.beatDue;
+    const { beatDue, repeatDue } = this.#ledger;
+    // A claim that reports is answered at once, and what has ended meanwhile goes with the next one.
+    const doesReport = this.#claim !== undefined && !this.#claim.doesWait;
+    const due = doesReport ? beatDue : Math.min(beatDue, repeatDue);
     const isTime = now >= due || this.#ledger.hasNews(now);
+    const isFree = this.#ledger.free(now) > 0;
     if (this.#ledger.isDraining) {
       if (this.#ledger.isEmpty && this.#hasSaidDraining) return this.#finish();
       if (isTime || !this.#hasSaidDraining) void this.#sendBeat();
       else this.#wakeAt(due);
     } else if (this.#claim !== undefined) {
-      // A claim that reports is answered at once, and what has ended meanwhile goes with the next one.
-      if (this.#claim.doesWait ? isTime : now >= due) void this.#sendBeat();
+      if (doesReport ? now >= due : isTime) void this.#sendBeat();
       else this.#wakeAt(due);
-    } else if (this.#ledger.free > 0) {
+    } else if (isFree && now >= this.#claimsFrom) {
       void this.#sendClaim();
       // A claim that waits is answered for no cancel: beats go beside it.
-      this.#wakeAt(this.#ledger.beatDue);
+      this.#wakeAt(Math.min(this.#ledger.beatDue, this.#ledger.repeatDue));
     } else if (isTime) {
       void this.#sendBeat();
     } else {
-      this.#wakeAt(due);
+      this.#wakeAt(isFree ? Math.min(due, this.#claimsFrom) : due);
     }
   }
 
@@ -289,10 +324,9 @@ export class Worker {
 
   async #sendClaim(): Promise<void> {
     const said = this.#ledger.claim(steady());
-    const doesWait = said.told.length === 0;
-    const claim = { ender: new AbortController(), said, doesWait };
+    const waitMs = said.body.wait_ms ?? 0;
+    const claim = { ender: new AbortController(), said, doesWait: waitMs > 0 };
     this.#claim = claim;
-    const waitMs = doesWait ? this.#ledger.waitMs : 0;
     const url = this.#servers.url;
     try {
       const answer = await this.#servers.ask<ClaimAnswer>({
@@ -304,7 +338,8 @@ export class Worker {
       });
       if (this.#claim !== claim) return;
       this.#claim = undefined;
-      this.#take(said, answer);
+      const isNews = this.#take(said, answer);
+      this.#pace(!isNews && steady() - said.sent < waitMs / 2);
     } catch (error) {
       if (this.#claim !== claim) return;
       this.#claim = undefined;
@@ -338,7 +373,16 @@ export class Worker {
     this.#pumpSoon();
   }
 
-  #take(said: Said<unknown>, answer: ClaimAnswer): void {
+  /** A server that answers at once, and with nothing, what was to wait is not asked without a pause. */
+  #pace(isQuick: boolean): void {
+    this.#quickAnswers = isQuick ? this.#quickAnswers + 1 : 0;
+    if (this.#quickAnswers > QUICK_ANSWERS_MAX) {
+      this.#claimsFrom = steady() + backoff(this.#quickAnswers - QUICK_ANSWERS_MAX, QUICK_PAUSE_MS_MAX);
+    }
+  }
+
+  /** Does what an answer asks for; whether it said anything new. */
+  #take(said: Said<unknown>, answer: ClaimAnswer): boolean {
     this.#heard();
     try {
       const orders = this.#ledger.take(said, answer, steady());
@@ -360,9 +404,11 @@ export class Worker {
         const pausedUntil = steady() + backoff(this.#emptyAnswers, this.#ledger.beatMs);
         this.#pausedUntil = Math.min(pausedUntil, this.#ledger.beatDue);
       }
+      return orders.isNews;
     } catch (error) {
       if (!(error instanceof BadToken)) throw error;
       this.#finish(error);
+      return false;
     }
   }
 
@@ -408,6 +454,7 @@ export class Worker {
     this.#ending = undefined;
     this.#wake?.stop();
     this.#stopTimer?.stop();
+    this.#giveUpTimer?.stop();
     this.#strictTimer?.stop();
     this.#claim?.ender.abort();
     this.#claim = undefined;

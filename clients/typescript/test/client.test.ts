@@ -1,7 +1,19 @@
 import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 
-import { Client, Conflict, LimitReached, NotFound, Refused, Unauthorized, Unreachable } from "../src/index.js";
+import {
+  Client,
+  Conflict,
+  LimitReached,
+  NotFound,
+  Refused,
+  Unauthorized,
+  Unfinished,
+  Unreachable,
+} from "../src/index.js";
 import type { RunFilter } from "../src/index.js";
 import { ofProblem } from "../src/error.js";
 import { Loss, StandIn, TestServer, freePort } from "./rig.js";
@@ -67,6 +79,16 @@ test("many_runs_are_listed_page_after_page", async () => {
   assert.deepEqual(ended, new Set(listed));
 });
 
+test("a_run_that_ends_between_two_lists_comes_once", async () => {
+  const submitted = await client.submitMany("turns", [{ handler: "h" }, { handler: "h" }]);
+  const found: string[] = [];
+  for await (const run of client.runs({ queue: "turns", pageSize: 1 })) {
+    if (found.length === 0) await client.cancel(run.id);
+    found.push(run.id);
+  }
+  assert.deepEqual(found, submitted.map((run) => run.id));
+});
+
 test("runs_of_a_queue_are_those_that_have_not_ended_and_then_those_that_have", async () => {
   const [first, second, third] = await client.submitMany("both", [{ handler: "h" }, { handler: "h" }, { handler: "h" }]);
   const [waits, ended] = [[first?.id, third?.id], [second?.id]];
@@ -130,6 +152,53 @@ test("nobody_there_is_unreachable_and_nothing_was_done", async () => {
   assert.throws(() => new Client({ servers: [] }), TypeError);
 });
 
+test("a_server_that_is_away_is_asked_until_it_is_back", async () => {
+  let asked = 0;
+  const away = await StandIn.start((request, response) => {
+    asked += 1;
+    if (asked <= 6) request.socket.destroy();
+    else response.end('{"id": "run_1", "created": true}');
+  });
+  const said: string[] = [];
+  const patient = new Client({ servers: away.url, log: (sentence) => said.push(sentence) });
+  assert.ok((await patient.submit({ queue: "mail", handler: "h" })).created);
+  assert.equal(asked, 7);
+  assert.equal(said.length, 1, said.join());
+  away.end();
+});
+
+test("a_server_that_stays_away_is_asked_for_as_long_or_as_often_as_the_client_says", async () => {
+  let asked = 0;
+  const away = await StandIn.start((request) => {
+    asked += 1;
+    request.socket.destroy();
+  });
+  await assert.rejects(new Client({ servers: away.url, retries: 2 }).queue("mail"), Unreachable);
+  assert.equal(asked, 3);
+  await assert.rejects(new Client({ servers: away.url, patienceMs: 0 }).queue("mail"), Unreachable);
+  assert.equal(asked, 4);
+  away.end();
+});
+
+test("a_wait_goes_on_while_the_server_is_started_again", async () => {
+  const mortal = await TestServer.start();
+  const waiting = new Client({ servers: mortal.url, retries: 0 });
+  const { id } = await waiting.submit({ queue: "restart", handler: "h" });
+  await assert.rejects(waiting.wait(id, { timeoutMs: 50 }), (error: unknown) => {
+    return error instanceof Unfinished && /is waiting after 50 ms$/.test(error.message);
+  });
+  await mortal.kill();
+  await assert.rejects(waiting.wait(id, { timeoutMs: 50 }), (error: unknown) => {
+    return error instanceof Unfinished && /no server answers/.test(error.message);
+  });
+  const run = waiting.wait(id);
+  await mortal.restart();
+  await waiting.cancel(id);
+  assert.equal((await run).state, "cancelled");
+  await assert.rejects(client.wait("run_00y00000000000011m7psmd6tv0jek"), NotFound);
+  await mortal.end();
+});
+
 test("a_payload_that_json_cannot_say_is_refused_at_once", async () => {
   const cycle: unknown[] = [];
   cycle.push(cycle);
@@ -177,14 +246,28 @@ test("the_key_is_not_shown", async () => {
   }
 });
 
-test("a_key_may_be_what_a_file_has_with_its_line_end", async () => {
+test("a_key_may_be_what_a_file_has_with_its_line_end_or_in_a_file_that_the_environment_names", async () => {
   const keys: unknown[] = [];
   const asked = await StandIn.start((request, response) => {
     keys.push(request.headers.authorization);
     response.end("{}");
   });
   await new Client({ servers: asked.url, key: "wbk_1234\r\n" }).queue("mail");
-  assert.deepEqual(keys, ["Bearer wbk_1234"]);
+  const directory = await mkdtemp(join(tmpdir(), "watchbell-key-"));
+  const file = join(directory, "key");
+  await writeFile(file, "wbk_of_file\n");
+  try {
+    process.env["WATCHBELL_KEY_FILE"] = file;
+    await new Client({ servers: asked.url }).queue("mail");
+    await new Client({ servers: asked.url, key: "wbk_5" }).queue("mail");
+    process.env["WATCHBELL_KEY"] = "wbk_6";
+    assert.throws(() => new Client({ servers: asked.url }), /both set/);
+  } finally {
+    delete process.env["WATCHBELL_KEY_FILE"];
+    delete process.env["WATCHBELL_KEY"];
+    await rm(directory, { recursive: true });
+  }
+  assert.deepEqual(keys, ["Bearer wbk_1234", "Bearer wbk_of_file", "Bearer wbk_5"]);
   asked.end();
 });
 

@@ -118,9 +118,12 @@ test("a_result_is_repeated_until_it_is_acknowledged", () => {
   const beat = book.beat(2);
   assert.deepEqual([ids(beat.body.done), ids(beat.body.running)], [["a"], []]);
   book.take(beat, answer(beat), 2);
-  assert.deepEqual(ids(book.beat(3).body.done), ["a"]);
-  const last = book.beat(4);
-  book.take(last, answer(last, { acks: [{ id: "a", token: 1, counted: false }] }), 4);
+  const named = book.beat(3);
+  assert.deepEqual([ids(named.body.done), ids(named.body.running)], [[], ["a"]], "its owner was not asked: later");
+  book.take(named, answer(named), 3);
+  const last = book.beat(102);
+  assert.deepEqual(ids(last.body.done), ["a"]);
+  book.take(last, answer(last, { acks: [{ id: "a", token: 1, counted: false }] }), 102);
   assert.ok(book.isEmpty);
 });
 
@@ -145,7 +148,7 @@ test("results_that_are_too_much_for_one_request_are_named_as_running_and_told_la
   assert.ok(told > 0 && told < 100);
   assert.equal(told + (first.body.running?.length ?? 0), 100);
   assert.ok(JSON.stringify(first.body).length < 200_000);
-  assert.equal(book.free, told, "what is not told yet takes its place");
+  assert.equal(book.free(1), told, "what is not told yet takes its place");
   assert.ok(book.hasNews(1));
 });
 
@@ -160,7 +163,37 @@ test("results_that_their_owner_did_not_take_hold_up_no_others", () => {
   }
   const first = book.beat(1);
   book.take(first, answer(first), 1);
-  assert.equal(ids(book.beat(2).body.done)[0], `r${first.told.length}`);
+  assert.ok(book.hasNews(1), "others were not told yet");
+  const second = book.beat(1);
+  assert.equal(ids(second.body.done)[0], `r${first.told.length}`);
+  assert.deepEqual(ids(second.body.running).slice(-first.told.length), ids(first.body.done), "they are named");
+});
+
+test("what_ends_while_an_owner_is_away_is_told_at_once_and_puts_off_nothing", () => {
+  const book = begun(given("a"), given("b"), given("c"));
+  book.report({ id: "a", token: 1, result: "succeeded" });
+  const untaken = book.beat(1_000);
+  book.take(untaken, answer(untaken), 1_000);
+  assert.deepEqual([book.hasNews(1_000), book.repeatDue, book.free(1_000)], [false, 1_100, 1]);
+  book.report({ id: "b", token: 1, result: "succeeded" });
+  assert.ok(book.hasNews(1_050));
+  const said = book.claim(1_050);
+  assert.deepEqual([ids(said.body.done), ids(said.body.running), said.body.wait_ms], [["b"], ["c", "a"], 0]);
+  book.take(said, answer(said, { acks: [{ id: "b", token: 1, counted: true }] }), 1_050);
+  const named = book.claim(1_060);
+  assert.deepEqual([ids(named.body.done), named.body.wait_ms], [[], book.waitMs]);
+  book.take(named, answer(named), 1_060);
+  assert.equal(book.repeatDue, 1_100, "a waits for its pause, and no longer");
+  assert.deepEqual(ids(book.beat(1_100).body.done), ["a"]);
+});
+
+test("a_claim_that_reports_is_answered_at_once_and_another_waits", () => {
+  const book = begun(given("a"));
+  const idle = book.claim(1);
+  assert.equal(idle.body.wait_ms, book.waitMs);
+  book.take(idle, answer(idle), 1);
+  book.report({ id: "a", token: 1, result: "succeeded" });
+  assert.equal(book.claim(2).body.wait_ms, 0);
 });
 
 test("a_lost_run_is_ended_and_its_result_forgotten", () => {
@@ -171,11 +204,11 @@ test("a_lost_run_is_ended_and_its_result_forgotten", () => {
   const orders = book.take(beat, answer(beat, { lost: [{ id: "a", token: 1 }, { id: "b", token: 1 }] }), 1);
   assert.deepEqual(ids(orders.lost), ["a"]);
   assert.ok(book.isEmpty);
-  assert.equal(book.free, 3, "the handler of a still executes");
+  assert.equal(book.free(1), 3, "the handler of a still executes");
   book.report({ id: "a", token: 1, result: "succeeded" });
   book.end("a");
   assert.ok(book.isEmpty);
-  assert.equal(book.free, 4);
+  assert.equal(book.free(1), 4);
 });
 
 test("lost_and_cancel_of_another_token_mean_nothing", () => {
@@ -219,7 +252,7 @@ test("draining_gives_back_what_never_began_and_wants_no_more", () => {
   const said = book.claim(0);
   book.take(said, answer(said, { runs: [given("b")] }), LEASE_MS);
   book.drain();
-  assert.equal(book.free, 0);
+  assert.equal(book.free(0), 0);
   assert.deepEqual(book.begin(LEASE_MS), []);
   const beat = book.beat(LEASE_MS);
   assert.deepEqual([ids(beat.body.released), ids(beat.body.running)], [["b"], ["a"]]);

@@ -32,8 +32,8 @@ after(async () => {
   if (directory !== undefined) await rm(directory, { recursive: true, force: true });
 });
 
-async function readmeBlocks(language: string): Promise<string[]> {
-  const text = await readFile(join(ROOT, "README.md"), "utf8");
+async function blocksOf(page: string, language: string): Promise<string[]> {
+  const text = await readFile(join(ROOT, page), "utf8");
   const blocks = text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms"));
   return [...blocks].map((block) => block[1] as string);
 }
@@ -53,7 +53,7 @@ test("the_package_has_the_library_and_nothing_else", async () => {
 });
 
 test("the_lines_of_the_readme_work_as_they_are_printed", async () => {
-  const [lines] = await readmeBlocks("js");
+  const [lines] = await blocksOf("README.md", "js");
   assert.ok(lines !== undefined && lines.trim().split("\n").filter((line) => line !== "").length <= 10);
   await writeFile(join(directory, "welcome.mjs"), lines);
   const child = spawn(process.execPath, ["welcome.mjs"], {
@@ -72,21 +72,33 @@ test("the_lines_of_the_readme_work_as_they_are_printed", async () => {
   assert.deepEqual(await exited, [0, null]);
 });
 
-test("the_typescript_of_the_readme_compiles_against_the_package", async () => {
-  const blocks = await readmeBlocks("ts");
-  assert.equal(blocks.length, 2);
+test("the_typescript_of_the_documents_compiles_against_the_package", async () => {
+  const blocks = [...(await blocksOf("README.md", "ts")), ...(await blocksOf("../../docs/workers.md", "ts"))];
+  assert.equal(blocks.length, 3);
   await mkdir(join(directory, "src"));
   for (const [at, block] of blocks.entries()) await writeFile(join(directory, "src", `block${at}.mts`), block);
-  const types = join(ROOT, "node_modules/@types");
-  await writeFile(
-    join(directory, "tsconfig.json"),
-    JSON.stringify({
-      compilerOptions: { target: "ES2022", module: "NodeNext", strict: true, noEmit: true, typeRoots: [types], types: ["node"] },
-      include: ["src"],
-    }),
-  );
+  await compile({ typeRoots: [join(ROOT, "node_modules/@types")], types: ["node"] });
+});
+
+test("the_package_needs_no_types_of_others", async () => {
+  await mkdir(join(directory, "src"), { recursive: true });
+  for (const name of await readdir(join(directory, "src"))) await rm(join(directory, "src", name));
+  const lines = [
+    'import { Client, Worker } from "watchbell";',
+    'const worker = new Worker({ queues: ["mail"] });',
+    'worker.handle<{ to: string }>("welcome", async (context, { to }) => context.output(to));',
+    "await worker.run({ signals: [], stopAfterMs: 1_000 });",
+    'await new Client().wait("run_1");',
+  ];
+  await writeFile(join(directory, "src", "alone.mts"), lines.join("\n"));
+  await compile({ types: [] });
+});
+
+async function compile(options: { typeRoots?: string[]; types: string[] }): Promise<void> {
+  const compilerOptions = { target: "ES2022", module: "NodeNext", strict: true, noEmit: true, ...options };
+  await writeFile(join(directory, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["src"] }));
   const tsc = join(ROOT, "node_modules/typescript/bin/tsc");
   await execute(process.execPath, [tsc, "-p", "."], { cwd: directory }).catch((error: { stdout: string }) => {
     assert.fail(error.stdout);
   });
-});
+}

@@ -554,16 +554,70 @@ describe("a worker", { concurrency: 4 }, () => {
     const ask = new Client({ servers: own.url });
     const queue = fresh();
     const { worker } = make(queue, { servers: own.url, graceMs: 0 });
-    const { begun, handler } = sleeper();
+    const { begun, reasons, handler } = sleeper();
     worker.handle("sleep", handler);
     const working = start(worker);
     const { id } = await ask.submit({ queue, handler: "sleep" });
     await until("it executes", () => begun.includes(id) || undefined);
     await own.kill();
-    void worker.drain({ stopAfterMs: 0 }).catch(() => undefined);
+    const drained = worker.drain({ stopAfterMs: 0 });
+    await until("it is told to end", () => reasons.length > 0 || undefined);
+    // Who says it again does not make it slower.
+    void worker.drain({ stopAfterMs: 60_000 });
+    void worker.drain({ stopAfterMs: 0 });
     await assert.rejects(working.ended, (error: unknown) => {
       return error instanceof Unreachable && /results of 1 runs/.test(error.message);
     });
+    await drained;
+    await worker.drain();
     await own.end();
+  });
+
+  test("a_third_signal_ends_a_worker_at_once_that_no_server_answers", async () => {
+    const own = await TestServer.start();
+    const ask = new Client({ servers: own.url });
+    const queue = fresh();
+    const { worker } = make(queue, { servers: own.url, graceMs: 600_000 });
+    const { begun, reasons, handler } = sleeper();
+    let finish = (): void => undefined;
+    worker.handle("sleep", handler);
+    worker.handle("deaf", async ({ runId }) => {
+      begun.push(runId);
+      await new Promise<void>((resolve) => (finish = resolve));
+    });
+    const ended = worker.run({ signals: ["SIGUSR2"] });
+    ended.catch(() => undefined);
+    started.push(worker);
+    await ask.submit({ queue, handler: "sleep" });
+    await ask.submit({ queue, handler: "deaf" });
+    await until("both execute", () => begun.length === 2 || undefined);
+    await own.kill();
+    process.emit("SIGUSR2", "SIGUSR2");
+    assert.equal(reasons.length, 0);
+    process.emit("SIGUSR2", "SIGUSR2");
+    await until("one is told to end, and does", () => reasons[0] instanceof Stopped || undefined);
+    process.emit("SIGUSR2", "SIGUSR2");
+    await assert.rejects(ended, (error: unknown) => {
+      return error instanceof Unreachable && /results of 2 runs/.test(error.message);
+    });
+    assert.equal(process.listenerCount("SIGUSR2"), 0);
+    finish();
+    await own.end();
+  });
+
+  test("a_signal_waits_for_handlers_as_long_as_the_program_says", async () => {
+    const queue = fresh();
+    const { worker } = make(queue);
+    const { begun, reasons, handler } = sleeper();
+    worker.handle("sleep", handler);
+    const ended = worker.run({ signals: ["SIGWINCH"], stopAfterMs: 50 });
+    ended.catch(() => undefined);
+    started.push(worker);
+    const id = await submit(queue, "sleep");
+    await until("it executes", () => begun.includes(id) || undefined);
+    process.emit("SIGWINCH", "SIGWINCH");
+    await ended;
+    assert.ok(reasons[0] instanceof Stopped);
+    await client.cancel(id);
   });
 });

@@ -3,7 +3,7 @@
 //! Nothing here decides anything: URLs stay text until a verb reads them, so that a password in one
 //! is never repeated by the parser's own messages. What is asked of a server is in [`trigger`],
 //! [`run`], [`submit`], [`queue`], [`worker`], [`project`], [`key`] and [`system`]; backups are in [`mod@backup`], what a candidate is told in
-//! [`elect`], and a hold in [`hold`].
+//! [`elect`], a hold in [`hold`], and what one watches it by in [`mod@witness`].
 
 pub(crate) mod apply;
 pub(crate) mod backup;
@@ -24,6 +24,7 @@ pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod system;
 pub(crate) mod trigger;
+pub(crate) mod witness;
 pub(crate) mod worker;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -46,6 +47,7 @@ use self::queue::QueueVerb;
 use self::run::{RunVerb, SchedulerVerb};
 use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
+use self::witness::{SignerArgs, WitnessArgs};
 use self::worker::{AllowArgs, SurroundingsArgs, WorkerArgs};
 use crate::exit::Exit;
 
@@ -172,6 +174,8 @@ pub(crate) enum Verb {
     /// See what becomes of runs while servers and workers are killed
     #[command(subcommand, after_help = examples("  watchbell demo tasks\n  watchbell demo tasks --speed 10"))]
     Demo(DemoVerb),
+    Witness(WitnessArgs),
+    DemoSigner(SignerArgs),
     /// Read cron patterns: when they come, and what they mean
     #[command(subcommand, after_help = examples("  watchbell cron explain '0 12 1 * +MON'"))]
     Cron(CronVerb),

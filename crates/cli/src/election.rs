@@ -16,7 +16,8 @@ use crate::args::election::{
     ElectionApproveArgs, ElectionListArgs, ElectionResignArgs, ElectionShowArgs, ElectionVerb,
     ElectionWatchArgs,
 };
-use crate::exit::{Ending, say};
+use crate::exit::Ending;
+use crate::outage::Outage;
 use crate::table;
 use crate::trigger::{print, print_list};
 use crate::value::escape;
@@ -87,11 +88,11 @@ async fn resign(typed: &ElectionResignArgs) -> Result<(), Ending> {
 
 async fn watch(typed: &ElectionWatchArgs) -> Result<(), Ending> {
     let client = typed.server.client()?;
-    let (mut known, mut count, mut is_away) = (BTreeMap::new(), 0_u64, false);
+    let (mut known, mut count, mut outage) = (BTreeMap::new(), 0_u64, Outage::default());
     loop {
         match look(&client, typed.name.as_deref()).await {
             Ok(elections) => {
-                is_away = false;
+                outage.end();
                 for election in elections {
                     let news = (state(&election), holder(&election), election.token);
                     if known.insert(election.name.clone(), news.clone()) == Some(news) {
@@ -104,13 +105,13 @@ async fn watch(typed: &ElectionWatchArgs) -> Result<(), Ending> {
                     }
                 }
             }
-            Err(why @ (ClientError::Unreachable { .. } | ClientError::Unavailable { .. })) => {
-                if !is_away {
-                    say(&format!("{why}; it is tried again until it answers"));
+            Err(why) => tokio::select! {
+                waited = outage.wait(why) => {
+                    waited?;
+                    continue;
                 }
-                is_away = true;
-            }
-            Err(why) => return Err(why.into()),
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            },
         }
         tokio::select! {
             () = tokio::time::sleep(POLL) => {}

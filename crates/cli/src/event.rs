@@ -1,25 +1,21 @@
 //! `watchbell events`: follows what happens, one line per event.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
-use client::ClientError;
 use client::account::Reason;
 use client::election::HoldState;
 use client::event::{Event, EventKind};
 
 use crate::args::OutputFormat;
 use crate::args::system::EventsArgs;
-use crate::exit::{Ending, say};
+use crate::exit::Ending;
+use crate::outage::Outage;
 use crate::run::progress_text;
 use crate::value::escape;
 
-/// How long to wait before a server that does not answer is asked again.
-const AWAY_PAUSE: Duration = Duration::from_secs(1);
-
 pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
     let mut events = typed.server.client()?.events().await?;
-    let (mut count, mut is_away): (u64, bool) = (0, false);
+    let (mut count, mut outage): (u64, _) = (0, Outage::default());
     while typed.count.is_none_or(|most| count < most) {
         let event = tokio::select! {
             event = events.next() => event,
@@ -29,19 +25,15 @@ pub(crate) async fn follow(typed: &EventsArgs) -> Result<(), Ending> {
         let event = match event {
             Ok(event) => event,
             // A server that is started again is followed on: that may take a while.
-            Err(why @ (ClientError::Unreachable { .. } | ClientError::Unavailable { .. })) => {
-                if !is_away {
-                    say(&format!("{why}; it is tried again until it answers"));
+            Err(why) => tokio::select! {
+                waited = outage.wait(why) => {
+                    waited?;
+                    continue;
                 }
-                is_away = true;
-                tokio::select! {
-                    () = tokio::time::sleep(AWAY_PAUSE) => continue,
-                    _ = tokio::signal::ctrl_c() => return Ok(()),
-                }
-            }
-            Err(why) => return Err(why.into()),
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            },
         };
-        is_away = false;
+        outage.end();
         let line = match typed.server.output {
             OutputFormat::Json => serde_json::to_string(&event).expect("events always serialize"),
             OutputFormat::Table => line(&event),

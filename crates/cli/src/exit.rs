@@ -33,10 +33,11 @@ pub(crate) enum Exit {
     StoreReadOnly = 10,
     StoreTooOld = 11,
     StoreUnsafe = 12,
+    Overlap = 13,
 }
 
 impl Exit {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Fine,
         Self::Failed,
         Self::WrongInput,
@@ -50,6 +51,7 @@ impl Exit {
         Self::StoreReadOnly,
         Self::StoreTooOld,
         Self::StoreUnsafe,
+        Self::Overlap,
     ];
 
     pub(crate) const fn code(self) -> u8 {
@@ -78,6 +80,7 @@ impl Exit {
             }
             Self::StoreTooOld => "the store's engine is too old",
             Self::StoreUnsafe => "the store's engine is set up to drop what it acknowledged",
+            Self::Overlap => "a witness saw two act at a time, or a token go back",
         }
     }
 }
@@ -129,6 +132,11 @@ impl Ending {
     /// What the store holds is damaged.
     pub(crate) fn damaged(sentence: impl Into<String>) -> Self {
         Self::new(Exit::Damaged, sentence)
+    }
+
+    /// What must never run twice did.
+    pub(crate) fn overlap(sentence: impl Into<String>) -> Self {
+        Self::new(Exit::Overlap, sentence)
     }
 
     /// The damage or the lack of room behind a violation, if that is its cause.

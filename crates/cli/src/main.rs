@@ -10,6 +10,7 @@
 //! - [`mod@demo`]: `watchbell demo`
 //! - [`dev`]: `watchbell dev`; [`mod@server`]: `watchbell server`; [`serve`]: what they share
 //! - [`elect`]: `watchbell elect`; [`mod@hold`]: `watchbell hold`; [`joining`], [`transitions`]: what they share
+//! - [`mod@witness`]: `watchbell witness`; [`mod@signer`]: `watchbell demo-signer`, which it watches
 //! - [`trigger`], [`create`]: `watchbell trigger`, but for
 //! - [`apply`], [`backfill`], [`explain`]: `watchbell trigger` with these verbs
 //! - [`import`]: `watchbell import crontab`
@@ -17,6 +18,7 @@
 //! - [`queue`], [`worker`], [`scheduler`], [`project`], [`key`], [`audit`], [`event`], [`cluster`]: the verbs of these names
 //! - [`config`]: settings, and `watchbell config`; [`connect`]: from settings to a client
 //! - [`dump`]: `watchbell store dump`, whose values [`value`] makes readable
+//! - [`outage`]: a server that goes while somebody follows what happens
 //! - [`secret`]: a text that is never shown
 //! - [`refusal`]: what a server finds wrong, in the words of the command line
 //! - [`pages`]: metrics and signs of life of what is no server
@@ -49,6 +51,7 @@ mod import;
 mod joining;
 mod key;
 mod mask;
+mod outage;
 mod output;
 mod pages;
 mod progress;
@@ -63,11 +66,13 @@ mod scheduler;
 mod secret;
 mod serve;
 mod server;
+mod signer;
 mod submit;
 mod table;
 mod transitions;
 mod trigger;
 mod value;
+mod witness;
 mod worker;
 
 // What ships has no bug that can be switched on, whatever it is built together with.
@@ -151,6 +156,8 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Config(ConfigArgs { verb: Some(ConfigVerb::Show) | None }) => layers.show(),
         Verb::Bench(verb) => bench::bench(&verb).await,
         Verb::Demo(verb) => Box::pin(demo::demo(&verb)).await,
+        Verb::Witness(typed) => witness::witness(&typed).await,
+        Verb::DemoSigner(typed) => signer::signer(&typed).await,
         Verb::Dev(typed) => dev::dev(&typed).await,
         Verb::Server(typed) => server::server(&typed).await,
         Verb::Trigger(verb) => run_trigger(verb).await,

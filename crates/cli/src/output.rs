@@ -13,6 +13,7 @@ use client::run::RunState;
 use crate::args::OutputFormat;
 use crate::args::run::RunOutputArgs;
 use crate::exit::{Ending, say};
+use crate::outage::Outage;
 use crate::table::grouped;
 use crate::trigger::print;
 
@@ -44,12 +45,25 @@ fn show(output: &RunOutput, mut printer: Printer) -> Result<(), Ending> {
 async fn follow(typed: &RunOutputArgs) -> Result<(), Ending> {
     let mut events = typed.server.client()?.follow_output(&typed.id).await?;
     let (mut last_attempt, mut printer) = (None, Printer::of(typed));
+    let mut outage = Outage::default();
     loop {
         let event = tokio::select! {
-            event = events.next() => event?,
+            event = events.next() => event,
             // Whoever follows ends it so: that is fine.
             _ = tokio::signal::ctrl_c() => return Ok(()),
         };
+        let event = match event {
+            Ok(event) => event,
+            // A server that is started again is followed on, from the same place.
+            Err(why) => tokio::select! {
+                waited = outage.wait(why) => {
+                    waited?;
+                    continue;
+                }
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            },
+        };
+        outage.end();
         let Some(event) = event else { return Ok(()) };
         if matches!(typed.server.output, OutputFormat::Json) {
             let line = serde_json::to_string(&event).expect("events always serialize");

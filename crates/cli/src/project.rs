@@ -72,6 +72,7 @@ fn limits(base: ProjectLimits, fields: &ProjectFields) -> ProjectLimits {
         triggers: fields.triggers.or(base.triggers),
         fires_per_minute: fields.fires_per_minute.or(base.fires_per_minute),
         bytes: fields.bytes.or(base.bytes),
+        waiting_runs: fields.waiting_runs.or(base.waiting_runs),
     }
 }
 
@@ -150,8 +151,13 @@ fn fires(project: &Project) -> String {
 }
 
 fn limits_text(limits: &ProjectLimits) -> String {
-    let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
-    let said = [(triggers, "triggers"), (fires_per_minute, "runs per minute"), (bytes, "bytes")];
+    let ProjectLimits { triggers, fires_per_minute, bytes, waiting_runs } = limits;
+    let said = [
+        (triggers, "triggers"),
+        (fires_per_minute, "runs per minute"),
+        (bytes, "bytes"),
+        (waiting_runs, "waiting runs"),
+    ];
     let said: Vec<String> = said
         .iter()
         .filter_map(|(limit, what)| limit.map(|limit| format!("{} {what}", table::grouped(limit))))

@@ -132,6 +132,9 @@ fn show_text(queue: &Queue) -> String {
             if let Some(overdue) = queue.overdue {
                 row("overdue since", overdue.to_string());
             }
+            if let Some(failing) = queue.failing {
+                row("failing since", failing.to_string());
+            }
             row("claims that wait", grouped(state.claims_waiting));
             let (given, ended) = (state.given_last_minute, state.ended_last_minute);
             row("last minute", format!("{} given, {} ended", grouped(given), grouped(ended)));

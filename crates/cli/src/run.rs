@@ -1,8 +1,8 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
-use client::RunFilter;
 use client::output::RunProgress;
 use client::run::{Run, RunKind, RunState, Skipped, Started};
+use client::{ClientError, RunFilter};
 
 use crate::args::run::{RunIdArgs, RunListArgs};
 use crate::args::trigger::StartArgs;
@@ -13,6 +13,9 @@ use crate::value::{Readable, escape};
 
 /// Columns of a receiver's answer that are shown.
 const RESPONSE_COLUMNS: usize = 100;
+
+/// Columns of a run's command that are shown: all of it is in the JSON.
+const COMMAND_COLUMNS: usize = 200;
 
 /// In a list of runs: where the name of the trigger or queue is, and how many columns always stay beside such names.
 const NAME_COLUMN: usize = 1;
@@ -76,6 +79,7 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
         limit: Some(typed.page.limit.into()),
         cursor: typed.page.cursor,
     };
+    let hint = unlisted(typed.trigger.as_deref(), unfinished.as_deref(), filter.queue.as_deref());
     let page = match (&typed.trigger, &unfinished) {
         (Some(name), _) => client.runs_of(name, &filter).await?,
         (None, Some(queue)) => client.queue_runs(queue, &filter).await?,
@@ -83,15 +87,23 @@ pub(crate) async fn list(typed: RunListArgs) -> Result<(), Ending> {
     };
     print(typed.server.output, &page, || {
         if page.items.is_empty() && page.next.is_none() {
-            let others = if typed.trigger.is_none() && unfinished.is_none() {
-                " Those that wait in a queue, or that a worker has, are listed with --queue."
-            } else {
-                ""
-            };
-            return format!("There are no such runs.{others}\n");
+            return format!("There are no such runs.{hint}\n");
         }
         format!("{}{}", list_text(&page.items, table::terminal_width()), more(page.next.as_deref()))
     })
+}
+
+/// Which runs are not among those that a list has, for who finds none.
+fn unlisted(trigger: Option<&str>, unfinished: Option<&str>, queue: Option<&str>) -> &'static str {
+    match (trigger.or(unfinished), queue) {
+        (Some(_), _) => "",
+        (None, Some(_)) => {
+            " Those that wait, or that a worker has, are listed with --state waiting,blocked,running,backoff."
+        }
+        (None, None) => {
+            " Those that wait in a queue, or that a worker has, are listed with --queue."
+        }
+    }
 }
 
 /// Runs as a table of at most so many columns. An id is there to be copied, so it is whole: how long it took
@@ -152,13 +164,54 @@ pub(crate) async fn show(typed: &RunIdArgs) -> Result<(), Ending> {
 }
 
 pub(crate) async fn cancel(typed: &RunIdArgs) -> Result<(), Ending> {
-    typed.server.client()?.cancel_run(&typed.id).await?;
-    let id = escape(&typed.id);
-    print(typed.server.output, &serde_json::json!({ "cancelled": typed.id }), || {
-        format!(
-            "{id} is cancelled; a worker that has it is told to end it. Look at it: watchbell run show {id}\n"
-        )
-    })
+    let client = typed.server.client()?;
+    let cancelled = client.cancel_run(&typed.id).await;
+    // What it was, or is by now: it is cancelled, or not, whether or not that can be told.
+    let found = client.run_by_id(&typed.id).await.ok();
+    match cancelled {
+        Err(ClientError::NotFound(problem)) => match found.filter(|run| run.state.is_end()) {
+            Some(run) => {
+                let (id, state) = (escape(&typed.id), run.state.as_str());
+                let why = format!("{id} has ended ({state}), and cannot be cancelled any more");
+                return Err(Ending::failed(why));
+            }
+            None => return Err(ClientError::NotFound(problem).into()),
+        },
+        other => other?,
+    }
+    let json = serde_json::json!({ "cancelled": typed.id });
+    print(typed.server.output, &json, || cancelled_text(&escape(&typed.id), found.as_ref()))
+}
+
+/// What a cancel has done, as far as that is known.
+fn cancelled_text(id: &str, found: Option<&Run>) -> String {
+    let worker = found.and_then(|run| run.queued.as_ref()?.worker.as_deref());
+    let look = format!("Look at it: watchbell run show {id}");
+    match (worker, found) {
+        (Some(worker), _) => {
+            let worker = escape(worker);
+            format!("{id} is to end: its worker {worker} is told, and cancels it. {look}\n")
+        }
+        (None, Some(run)) if run.state.is_end() => {
+            format!("{id} is {}: no worker had it.\n", run.state.as_str())
+        }
+        (None, _) => {
+            format!("{id} is cancelled; a worker that has it is told to end it. {look}\n")
+        }
+    }
+}
+
+/// A command on one line, as far as there is room: words with spaces in quotes.
+fn command_text(argv: &[String]) -> String {
+    let quoted = |word: &String| {
+        let is_plain = !word.is_empty() && !word.contains(char::is_whitespace);
+        if is_plain { escape(word) } else { format!("\"{}\"", escape(word)) }
+    };
+    let whole = argv.iter().map(quoted).collect::<Vec<_>>().join(" ");
+    match whole.char_indices().nth(COMMAND_COLUMNS) {
+        Some((end, _)) => format!("{}…", &whole[..end]),
+        None => whole,
+    }
 }
 
 /// How far a run has come: `40 %, sending`.
@@ -181,6 +234,19 @@ fn show_text(run: &Run) -> String {
     }
     if let Some(queued) = &run.queued {
         row("queue", escape(&queued.queue));
+        if let Some(handler) = &queued.handler {
+            row("handler", escape(handler));
+        }
+        if !queued.argv.is_empty() {
+            row("command", command_text(&queued.argv));
+        }
+        if let Some(priority) = queued.priority {
+            row("priority", priority.to_string());
+        }
+        if !queued.labels.is_empty() {
+            let labels = queued.labels.iter().map(|(key, value)| format!("{key}={value}"));
+            row("labels", escape(&labels.collect::<Vec<_>>().join(", ")));
+        }
         for (name, value) in [("key", &queued.key), ("worker", &queued.worker)] {
             if let Some(value) = value {
                 row(name, escape(value));
@@ -256,9 +322,17 @@ fn show_text(run: &Run) -> String {
 
 #[cfg(test)]
 mod tests {
-    use client::run::Attempt;
+    use client::run::{Attempt, QueuedPart};
 
     use super::*;
+
+    #[test]
+    fn who_finds_no_runs_is_told_which_ones_were_not_looked_for() {
+        assert!(unlisted(None, None, None).contains("--queue"));
+        assert!(unlisted(None, None, Some("mail")).contains("--state waiting,"));
+        assert_eq!(unlisted(None, Some("mail"), Some("mail")), "");
+        assert_eq!(unlisted(Some("hello"), None, None), "");
+    }
 
     fn run(name: &str) -> Run {
         Run {
@@ -327,6 +401,42 @@ mod tests {
         // One may be under way.
         let going = Run { attempt: 2, ended: None, ..lost };
         assert_eq!(rows(&going), ["attempts 2", &format!("1 {line}")]);
+    }
+
+    #[test]
+    fn what_a_run_of_a_queue_is_about_is_one_line_each() {
+        let argv = ["/bin/report", "--all", "", "two words", "\u{1b}[2J"].map(str::to_owned);
+        let part = QueuedPart {
+            queue: "mail".to_owned(),
+            handler: Some("welcome".to_owned()),
+            argv: argv.to_vec(),
+            priority: Some(2),
+            labels: [("env".to_owned(), "prod".to_owned())].into(),
+            ..QueuedPart::default()
+        };
+        let text = show_text(&Run { queued: Some(part), ..run("hello") });
+        let has = |name: &str, value: &str| {
+            let is_it = |line: &str| line.starts_with(name) && line.ends_with(value);
+            assert!(text.lines().any(is_it), "{name}: {text}");
+        };
+        has("handler", "  welcome");
+        has("command", r#"  /bin/report --all "" "two words" \u{1b}[2J"#);
+        has("priority", "  2");
+        let long = command_text(&["x".repeat(COMMAND_COLUMNS), "y".to_owned()]);
+        assert_eq!(long, format!("{}…", "x".repeat(COMMAND_COLUMNS)));
+        has("labels", "  env=prod");
+    }
+
+    #[test]
+    fn who_cancels_is_told_whether_it_has_ended_or_its_worker_is_told() {
+        let cancelled = Run { state: RunState::Cancelled, ..run("hello") };
+        let said = cancelled_text("run_1", Some(&cancelled));
+        assert_eq!(said, "run_1 is cancelled: no worker had it.\n");
+        let part = QueuedPart { worker: Some("web-1".to_owned()), ..QueuedPart::default() };
+        let running = Run { state: RunState::Running, queued: Some(part), ..run("hello") };
+        let said = cancelled_text("run_1", Some(&running));
+        assert!(said.starts_with("run_1 is to end: its worker web-1 is told, "), "{said}");
+        assert!(cancelled_text("run_1", None).starts_with("run_1 is cancelled; a worker that"));
     }
 
     #[test]

@@ -39,12 +39,14 @@ mod dev {
     mod queue_silence;
     mod queue_storm;
     mod queue_worker;
+    mod readme;
     mod refusal;
     mod server;
     mod setting;
     mod start;
     mod stop;
     mod verdict;
+    mod witness;
     mod worker_command;
     mod worker_command_fault;
     mod worker_example;

@@ -46,6 +46,9 @@ pub struct ProjectLimits {
     /// So many bytes of what its triggers say, all together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// So many runs that wait for workers, in all its queues together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_runs: Option<u64>,
 }
 
 /// When a secret is used, but not what it is.

@@ -254,6 +254,9 @@ pub struct Queue {
     /// Since when its oldest run waits for longer than `alert_after`, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdue: Option<Timestamp>,
+    /// Since when runs that were submitted to it fail, if somebody is notified of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Timestamp>,
     /// How it stands; none, while its shard has no owner that could tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<QueueState>,

@@ -58,6 +58,12 @@ pub struct Run {
 pub struct QueuedPart {
     /// The name of the queue.
     pub queue: String,
+    /// The handler that it calls. Told of a run that has not ended, if it is asked for by its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<String>,
+    /// The program that it runs, and its arguments. Told of a run that has not ended, if it is asked for by its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
     /// Its concurrency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,

@@ -258,6 +258,9 @@ pub const QUEUE_LOOK_MIN: Duration = Duration::from_secs(1);
 /// ...and at least so often.
 pub const QUEUE_LOOK_MAX: Duration = Duration::from_secs(60);
 
+/// A queue whose submitted runs fail is well again when one succeeds and none has failed for so long.
+pub const QUEUE_WELL_AFTER: Duration = Duration::from_secs(300);
+
 /// Longest time without a success after which somebody is told: a leap year.
 pub const ALERT_AFTER_MAX: Duration = Duration::from_secs(366 * 86_400);
 

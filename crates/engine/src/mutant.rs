@@ -141,6 +141,10 @@ mutants! {
         ClaimedGoneEarly: "What runs share that were given together is gone with the first of them.",
         RateUnrecorded: "How many runs were given within the last period is in memory only.",
         RedrivenStaysDead: "A run that is redriven is kept among the dead ones.",
+        UniqueUnread: "A successor does not read which runs unique keys stand for.",
+        UniqueLater: "A unique key is written after the run that it stands for.",
+        UniqueGoneWithRun: "A unique key counts no longer than until its run is past.",
+        FormerUncounted: "Limits do not count what a former owner gave.",
     }
     "Mutants of the order in which queues give runs, and of how many." QUEUE_ORDER {
         LastWaiterFirst: "Of those who wait for a queue, the last to come is given its next run.",

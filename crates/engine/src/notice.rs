@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ProjectId, QueueId, RunId, TriggerId};
 use crate::instant::Instant;
 use crate::length;
-use crate::limits::WEBHOOK_TIMEOUT_DEFAULT;
+use crate::limits::{QUEUE_WELL_AFTER, WEBHOOK_TIMEOUT_DEFAULT};
 use crate::past::{End, Finished};
 use crate::policy::{Backoff, Delivery, Overlap, Policy, Retry};
 use crate::queue::unfinished::QueueCensus;
@@ -24,7 +24,7 @@ use crate::webhook::{Method, Webhook, WebhookError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Occasion {
-    /// A trigger's runs begin to fail.
+    /// A trigger's runs begin to fail, or those that were submitted to a queue.
     Failure,
     /// They succeed again; or the runs of a queue do not wait for too long any more.
     Recovery,
@@ -224,8 +224,14 @@ pub(crate) fn body(
             (queue, MessageSubject::Queue { queue, queue_id: id.to_string() })
         }
     };
+    let sentence = match (news, &subject) {
+        (NoticeNews::Ended(_, finished), MessageSubject::Queue { .. }) => {
+            sentence_of_submitted(occasion, finished)
+        }
+        (news, _) => sentence(occasion, news),
+    };
     let message = Message {
-        text: format!("{name} ({}) {}", listener.project, sentence(occasion, news)),
+        text: format!("{name} ({}) {sentence}", listener.project),
         event: occasion,
         project: &listener.project,
         subject,
@@ -266,6 +272,25 @@ fn sentence(occasion: Occasion, news: &NoticeNews<'_>) -> String {
                 None => how.to_owned(),
             }
         }
+    }
+}
+
+/// What happened to a run that was submitted to a queue, after the name of the queue.
+fn sentence_of_submitted(occasion: Occasion, finished: &Finished) -> String {
+    if occasion == Occasion::Recovery {
+        let length = length::text(QUEUE_WELL_AFTER);
+        return format!("has a run that succeeded, and none has failed for {length}");
+    }
+    let how = match finished.end {
+        End::Succeeded => "succeeded",
+        End::Failed | End::Dead => "failed",
+        End::Cancelled => "was cancelled",
+        End::Expired => "was given to no worker in time",
+        End::Unknown => "may have been carried out or not, and is not begun again",
+    };
+    match error(finished) {
+        Some(error) => format!("has a run that {how}: {error}"),
+        None => format!("has a run that {how}"),
     }
 }
 

@@ -243,6 +243,15 @@ impl Line {
             Self::Skip(skip) => skip.to,
         }
     }
+
+    /// By which instant it is filed, and grows old: the slot that it is about. A run that was submitted has none, and may
+    /// have waited for a year: that is filed by its end.
+    pub fn filed(&self) -> Instant {
+        match self {
+            Self::Run(run) if run.is_submitted() => run.at,
+            Self::Run(_) | Self::Skip(_) => self.slot(),
+        }
+    }
 }
 
 /// A batch of the past.

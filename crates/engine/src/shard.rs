@@ -75,6 +75,7 @@ mod output;
 mod project;
 mod prune;
 mod queue_alert;
+mod queue_failure;
 mod queue_sight;
 mod queues;
 pub mod record;

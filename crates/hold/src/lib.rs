@@ -35,7 +35,9 @@ pub use deadline::DeadlineFile;
 pub use lock::{HoldLock, LockError};
 pub use output::{OutputFiles, OutputPlan};
 pub use plan::HoldPlan;
-pub use program::{BadProgram, DEADLINE_FILE_VARIABLE, HOLD_VARIABLE, HeldProgram, TOKEN_VARIABLE};
+pub use program::{
+    BadProgram, DEADLINE_FILE_VARIABLE, HOLD_VARIABLE, HeldProgram, NODE_VARIABLE, TOKEN_VARIABLE,
+};
 pub use signals::Signals;
 pub use story::{HoldFigures, HoldSight, Tell};
 pub use supervisor::{HoldEnd, supervise};

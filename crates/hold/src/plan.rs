@@ -16,6 +16,8 @@ pub struct HoldPlan {
     pub claim: Claim,
     /// Its name, for people and for the program.
     pub name: String,
+    /// Its project, as `election approve` is told it; none for the usual one.
+    pub project: Option<String>,
     /// The node that this is.
     pub node: String,
     /// How a candidate becomes a holder.

@@ -1,7 +1,7 @@
 //! The program that is held, and what it finds around it.
 //!
 //! It has the supervisor's own variables, but for those that let somebody into the store, and a few of its own: under which
-//! token it runs, for which hold, and where it can read until when it may act. It needs none of them.
+//! token it runs, for which hold, on which node, and where it can read until when it may act. It needs none of them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,11 +12,16 @@ use engine::lease::Token;
 use engine::limits::HOLD_PROGRAM_CHARS_MAX;
 use process::{Deadline, PROGRESS_VARIABLE, Program};
 
+use crate::HoldPlan;
+
 /// The variable with the fencing token, for whatever the program acts upon.
 pub const TOKEN_VARIABLE: &str = "WATCHBELL_TOKEN";
 
 /// The variable with the name of the hold.
 pub const HOLD_VARIABLE: &str = "WATCHBELL_HOLD";
+
+/// The variable with the name of the node that runs the program.
+pub const NODE_VARIABLE: &str = "WATCHBELL_NODE";
 
 /// The variable with the path of the file that says until when the program may act.
 pub const DEADLINE_FILE_VARIABLE: &str = "WATCHBELL_DEADLINE_FILE";
@@ -79,34 +84,23 @@ impl HeldProgram {
     }
 
     /// The program as it is started under a token.
-    pub(crate) fn under(&self, hold: &str, token: Token, deadline_file: &Path) -> Program {
+    pub(crate) fn under(&self, plan: &HoldPlan, token: Token) -> Program {
         let program = self.bare().name(&self.name).arguments(&self.arguments);
-        self.surrounded(program, hold, token, deadline_file)
+        self.surrounded(program, plan, token)
     }
 
     /// What a shell does with a command line, in the same surroundings.
-    pub(crate) fn shell(
-        &self,
-        line: &str,
-        hold: &str,
-        token: Token,
-        deadline_file: &Path,
-    ) -> Program {
+    pub(crate) fn shell(&self, line: &str, plan: &HoldPlan, token: Token) -> Program {
         let shell = Program::new("/bin/sh").directory(&self.directory);
-        self.surrounded(shell.arguments(["-c", line]), hold, token, deadline_file)
+        self.surrounded(shell.arguments(["-c", line]), plan, token)
     }
 
-    fn surrounded(
-        &self,
-        program: Program,
-        hold: &str,
-        token: Token,
-        deadline_file: &Path,
-    ) -> Program {
+    fn surrounded(&self, program: Program, plan: &HoldPlan, token: Token) -> Program {
         let own = [
             (TOKEN_VARIABLE, OsString::from(token.0.to_string())),
-            (HOLD_VARIABLE, hold.into()),
-            (DEADLINE_FILE_VARIABLE, deadline_file.into()),
+            (HOLD_VARIABLE, OsString::from(&plan.name)),
+            (NODE_VARIABLE, OsString::from(&plan.node)),
+            (DEADLINE_FILE_VARIABLE, plan.deadline.path().into()),
         ];
         let all = self
             .variables

@@ -272,7 +272,9 @@ impl<'a> Story<'a> {
     /// It waits for a person, under this token.
     pub(crate) fn awaits(&mut self, token: u64) {
         let (hold, node) = (&*self.plan.name, &*self.node);
-        let command = format!("watchbell election approve {hold} --token {token}");
+        let project = self.plan.project.as_ref();
+        let project = project.map(|project| format!(" --project {project}")).unwrap_or_default();
+        let command = format!("watchbell election approve {hold} --token {token}{project}");
         tracing::info!(hold, node, token, command, "waiting for a person's approval");
         let words = format!("{node} waits for a person's approval: {command}");
         let facts = json!({ "token": token, "command": command });

@@ -96,6 +96,8 @@ impl Supervisor<'_> {
     async fn take_part(&mut self, session: &Session) -> Next {
         let mut candidacy = Candidacy::new(session, self.plan.claim.clone(), self.plan.mode);
         self.story.campaigns(session.key());
+        // Others count it among the candidates once it was renewed.
+        session.renew_soon();
         loop {
             let holding = match self.campaign(session, &mut candidacy).await {
                 Ok(holding) => holding,

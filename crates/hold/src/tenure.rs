@@ -269,7 +269,7 @@ impl Supervisor<'_> {
     fn start(&mut self, desk: &mut Desk<'_>, until: HoldDeadline) {
         let (plan, token) = (self.plan, desk.right.token());
         plan.deadline.set(token, until.kill_at);
-        let program = plan.program.under(&plan.name, token, plan.deadline.path());
+        let program = plan.program.under(plan, token);
         let program = program.deadline(deadline(until));
         let launcher = plan.launcher(desk.lock.take().expect("nothing starts without the lock"));
         let (settled, streams) = (plan.deadline.settled(), Arc::clone(&plan.streams));
@@ -311,8 +311,7 @@ impl Supervisor<'_> {
     fn check(&mut self, desk: &mut Desk<'_>, limit: Duration) {
         let (plan, health) = (self.plan, Arc::clone(&self.health));
         let line = plan.health.as_ref().expect("nobody asks otherwise");
-        let program =
-            plan.program.shell(line, &plan.name, desk.right.token(), plan.deadline.path());
+        let program = plan.program.shell(line, plan, desk.right.token());
         desk.checking = Some(Box::pin(async move { health.run(&program, limit).await }));
     }
 
@@ -361,7 +360,17 @@ async fn give_up(
     // What is shown last is worth a moment, and no more.
     let written = timeout(session.ttl().timeout(), writer).await;
     let given_up = match written.ok().flatten() {
-        Some(holding) => candidacy.step_down(holding).await,
+        Some(holding) => {
+            // Whoever wished so may have seen a candidate that this node has yet to see.
+            if let Some(to) = holding.right.wished_to() {
+                let mut roster = session.roster();
+                let looking = async {
+                    while candidacy.successor(to).is_none() && roster.changed().await.is_ok() {}
+                };
+                let _ = timeout(session.ttl().timeout(), looking).await;
+            }
+            candidacy.step_down(holding).await
+        }
         None => candidacy.leave().await,
     };
     if let Err(why) = given_up {

@@ -23,7 +23,7 @@ use crate::limits::{LAUNCH_OVERDUE, START_MAX};
 use crate::message::{Order, Report, TreeName};
 use crate::role::{LAUNCH, OWN_BINARY};
 use crate::supervised::{Control, Shim, Tree};
-use crate::{Isolation, Output, Program, Streams, Wanted, file_limit, streams};
+use crate::{Isolation, Output, Program, Streams, Wanted, file_limit, guard, streams};
 
 /// Starts programs, and remembers which isolation is permitted.
 #[derive(Debug)]
@@ -60,9 +60,11 @@ pub struct Started {
 }
 
 impl Launcher {
-    /// Starts programs through this very binary, whose `main` calls [`run_role_if_asked`](crate::run_role_if_asked).
+    /// Starts programs through the small guard that was built in, or through this very binary, whose `main` calls
+    /// [`run_role_if_asked`](crate::run_role_if_asked).
     pub fn new(wanted: Wanted) -> Self {
-        Self::through(Path::new(OWN_BINARY), wanted)
+        let small = guard::built_in();
+        Self::through(small.as_deref().unwrap_or(Path::new(OWN_BINARY)), wanted)
     }
 
     /// Starts programs through another binary whose `main` does: for tests, whose own `main` does not.
@@ -74,6 +76,10 @@ impl Launcher {
     /// The same with a lock that lives as long as its trees: an open file on which `flock` is held, and which is closed
     /// when this process starts others. Launch and shim of each tree keep it open; the program never has it. So when
     /// the supervisor is dead, of whatever cause, somebody else gets the lock once every tree is empty, and not before.
+    ///
+    /// The launcher has the lock as well. A supervisor that drops it, and every other copy, once its tree has started leaves the
+    /// lock to the tree alone: then it is free as soon as the tree is empty, also while the supervisor is stopped, and of a
+    /// tree with a [deadline](Program::deadline) that is soon after the deadline, whatever becomes of the supervisor.
     ///
     /// That holds while one of a tree's two guards lives. If both are killed from outside, the lock may be free
     /// although something is left: in a namespace for the moment that the kernel needs to end it; otherwise, and
@@ -317,13 +323,23 @@ fn control_pair() -> io::Result<(Control, OwnedFd)> {
 
 /// Launch knows nothing but its socket. What it has to say if it panics goes where the supervisor's own words go.
 fn spawn_launch(binary: &Path, control: OwnedFd) -> io::Result<Child> {
-    Command::new(binary)
-        .arg(LAUNCH)
-        .env_clear()
-        .current_dir("/")
-        .stdin(control)
-        .stdout(Stdio::null())
-        .spawn()
+    let spawn = |binary: &Path, control: OwnedFd| {
+        Command::new(binary)
+            .arg(LAUNCH)
+            .env_clear()
+            .current_dir("/")
+            .stdin(control)
+            .stdout(Stdio::null())
+            .spawn()
+    };
+    let again = control.try_clone()?;
+    match spawn(binary, control) {
+        // Files in memory may not be executed everywhere.
+        Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
+            spawn(Path::new(OWN_BINARY), again)
+        }
+        spawned => spawned,
+    }
 }
 
 fn next_name() -> TreeName {

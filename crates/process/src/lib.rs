@@ -14,10 +14,16 @@
 //! ```
 //!
 //! **launch** makes the namespace, starts the shim in it, and waits. The **shim** mounts `/proc`, starts the program, reaps
-//! what nobody else reaps, and ends the whole tree in any of four cases: the program has ended, it is told to, a stop took
-//! longer than its grace, or its socket closes. The last one is the point: the socket closes when the supervisor dies, of
-//! whatever cause, and the kernel ends everything in a PID namespace whose first process has ended. The shim allocates
-//! nothing once the program runs, so that it works also when memory is what is missing.
+//! what nobody else reaps, and ends the whole tree in any of five cases: the program has ended, it is told to, a stop took
+//! longer than its grace, its deadline has passed, or its socket closes. The last one is the point: the socket closes when the
+//! supervisor dies, of whatever cause, and the kernel ends everything in a PID namespace whose first process has ended. The
+//! shim allocates nothing once the program runs, so that it works also when memory is what is missing.
+//!
+//! A supervisor can also be alive and of no use: stopped, stuck, cut off from whoever gave it the right to run the program. For
+//! that a tree has a [`Deadline`], two instants of a clock that counts on while the machine sleeps. Unless it is confirmed
+//! before, the shim tells all of the tree to end at the first, and kills it at the second. So whoever knows the deadline
+//! knows when the tree is gone, without asking. A shim that somebody stops is let go on by launch, and killed by
+//! the supervisor if that does not help; nothing ends a tree in time whose supervisor, launch and shim are all stopped.
 //!
 //! The exit of the shim is the last event of a tree. [`Tree::ended`] waits for it, so an [`Outcome`] is also the proof
 //! that **nothing of the program is left**. That includes what the program left behind on purpose: its own end is the end
@@ -28,6 +34,9 @@
 //! The last is called a **weak kill**. It is the same code for the supervisor, [`Outcome::isolation`] and [`Launcher::counts`]
 //! show it, and it differs in two points: a program that forks faster than it is found may keep it busy, and if shim and
 //! launch are both killed from outside nobody knows what is left ([`Lost`]).
+//!
+//! What a program prints comes through pipes ([`Launcher::start`]), or does not come at all, because the program has
+//! descriptors of the supervisor's own ([`Launcher::start_on`]).
 //!
 //! A supervisor that is followed by another one may have to wait until nothing of its predecessor's executes: trees can
 //! hold a lock for that ([`Launcher::holding`]).
@@ -40,6 +49,7 @@ mod clock;
 mod deadline;
 mod error;
 mod file_limit;
+mod guard;
 mod isolation;
 mod launcher;
 pub mod limits;

@@ -42,6 +42,9 @@ pub struct ProjectUsage {
     pub bytes: u64,
     /// How many runs in the busiest minute, by schedule.
     pub fires_per_minute: u64,
+    /// How many runs that wait for workers.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub waiting_runs: u64,
     /// Runs that were asked for...
     #[serde(default, skip_serializing_if = "is_zero")]
     pub asked: u64,
@@ -58,16 +61,17 @@ fn is_zero(number: &u64) -> bool {
 impl ProjectUsage {
     /// What a project has, and has asked for in a minute.
     pub fn new(usage: Usage, minute: u64, asked: u64) -> Self {
-        let Usage { triggers, bytes, fires_per_minute } = usage;
+        let Usage { triggers, bytes, fires_per_minute, waiting_runs } = usage;
         let minute = if asked == 0 { 0 } else { minute };
-        Self { triggers, bytes, fires_per_minute, asked, minute }
+        Self { triggers, bytes, fires_per_minute, waiting_runs, asked, minute }
     }
 
     /// What counts in this minute.
     pub fn usage(self, minute: u64) -> Usage {
         let asked = if self.minute == minute { self.asked } else { 0 };
         let fires_per_minute = self.fires_per_minute.saturating_add(asked);
-        Usage { triggers: self.triggers, bytes: self.bytes, fires_per_minute }
+        let Self { triggers, bytes, waiting_runs, .. } = self;
+        Usage { triggers, bytes, fires_per_minute, waiting_runs }
     }
 }
 
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_counts_in_its_minute_only() {
-        let usage = Usage { triggers: 2, bytes: 30, fires_per_minute: 4 };
+        let usage = Usage { triggers: 2, bytes: 30, fires_per_minute: 4, waiting_runs: 5 };
         let share = ProjectUsage::new(usage, 9, 5);
         assert_eq!(share.usage(9).fires_per_minute, 9);
         assert_eq!(share.usage(10), usage);
@@ -175,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_share_reads_as_it_was_written() {
-        let share =
-            ProjectUsage { triggers: 1, bytes: 2, fires_per_minute: 3, asked: 4, minute: 5 };
+        let usage = Usage { triggers: 1, bytes: 2, fires_per_minute: 3, waiting_runs: 6 };
+        let share = ProjectUsage::new(usage, 5, 4);
         let usage =
             ShardUsage { projects: BTreeMap::from([(7, share), (8, ProjectUsage::default())]) };
         let found: ShardUsage = decode(&encode(FORMAT, &usage), FORMAT).unwrap();

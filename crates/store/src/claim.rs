@@ -347,7 +347,7 @@ impl Claim {
 
     /// What asks whoever has the claim under this token to leave it, for this node if one is named.
     pub fn wishing(&self, token: u64, to: Option<&NodeId>, by: &str) -> Commit {
-        note(&self.wish, ClaimNote { token, by: by.to_owned(), to: to.map(NodeId::to_string) })
+        note(&self.wish, &ClaimNote { token, by: by.to_owned(), to: to.map(NodeId::to_string) })
     }
 
     /// What lets the one that waits under this token begin, as long as the claim is as it was seen.
@@ -384,7 +384,7 @@ impl Claim {
     /// Lets the one that waits under this token begin.
     pub async fn approve(&self, store: &Store, token: Token, by: &str) -> Result<(), CommitError> {
         let approval = ClaimNote { token: token.0, by: by.to_owned(), to: None };
-        store.commit(note(&self.approval, approval)).await.map(|_| ())
+        store.commit(note(&self.approval, &approval)).await.map(|_| ())
     }
 
     /// Writes a head that nobody has once more, so that whatever was conditional on it no longer lands.
@@ -399,6 +399,6 @@ impl Claim {
     }
 }
 
-fn note(key: &Key, note: ClaimNote) -> Commit {
+fn note(key: &Key, note: &ClaimNote) -> Commit {
     Commit::new().put(key.clone(), note.to_value())
 }

@@ -97,8 +97,9 @@ impl FileStore {
         Self::open(Directory::open(dir, Missing::Refuse)?, sizes.layer_bytes)
     }
 
-    fn open(directory: Directory, layer_bytes: u64) -> Result<Self, OpenError> {
+    fn open(mut directory: Directory, layer_bytes: u64) -> Result<Self, OpenError> {
         let (log, index) = open_parts(&directory, layer_bytes)?;
+        directory.make_current()?;
         let index = Arc::new(index);
         let watchers = Arc::new(Watchers::default());
         let started = |why| OpenError::Io { path: directory.path().to_owned(), why };

@@ -6,6 +6,7 @@
 //! what became of it.
 //!
 //! - [`AllowList`]: what may be run; [`CommandRefusal`]: what is not, and why
+//! - `look`: looks at its files, which may not answer
 //! - `environment`: its variables; [`Account`]: whom it runs as; `progress`: what it says of itself
 //! - `attempt`: from its start to the end of its tree; `verdict`: what is reported then
 //!
@@ -20,6 +21,7 @@ mod account;
 mod allow;
 mod attempt;
 mod environment;
+mod look;
 mod progress;
 mod refusal;
 mod tail;
@@ -34,25 +36,19 @@ use std::time::Duration;
 use client::queue::CommandSpec;
 use client::worker::ClaimedRun;
 use process::{Deadline, Isolation, Launcher, Limits, Program, StartError, Started, Wanted};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::sync::watch;
 
 pub use self::account::{Account, AccountError};
 pub use self::allow::{ALLOWED_MAX, AllowError, AllowList};
 use self::attempt::{Attempt, Ended};
 pub use self::environment::LOADERS;
+use self::look::Looks;
 pub use self::refusal::{CommandRefusal, Shown};
 use self::verdict::{Terms, verdict};
 use crate::{Context, Outcome};
 
 /// How long a run waits that the machine had no room for.
 pub const BUSY_PAUSE: Duration = Duration::from_secs(5);
-
-/// So long is waited for a file system to say what a program is.
-const LOOK_MAX: Duration = Duration::from_secs(30);
-
-/// Threads that may wait for file systems. The runtime has more, which others need.
-const LOOKS_MAX: usize = 64;
 
 /// What commands may do on this worker.
 #[derive(Debug, Clone)]
@@ -117,7 +113,7 @@ pub struct Commands {
     refused: AtomicU64,
     lost: AtomicU64,
     lines_left_out: AtomicU64,
-    looks: Arc<Semaphore>,
+    looks: Looks,
 }
 
 impl Commands {
@@ -149,7 +145,7 @@ impl Commands {
             refused: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             lines_left_out: AtomicU64::new(0),
-            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
+            looks: Looks::new(),
         }
     }
 
@@ -171,6 +167,11 @@ impl Commands {
         }
     }
 
+    /// Whether commands can be begun: not while all that look at programs wait for file systems.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.looks.ready()
+    }
+
     /// From now on no command has a grace: those that execute are killed, and those that start as well.
     pub fn hurry(&self) {
         self.hurry.send_replace(true);
@@ -181,7 +182,7 @@ impl Commands {
         let judged = tokio::select! {
             biased;
             reason = context.told_to_end() => {
-                return Outcome::ended_early(reason, "it was ended before it was started");
+                return Outcome::never_began(reason, "it was ended before it was started");
             }
             judged = self.judge(context.run()) => judged,
         };
@@ -216,7 +217,7 @@ impl Commands {
             let admitted = allow.admit(&path)?;
             Ok((admitted, dir.map(|dir| directory(&dir)).transpose()?))
         };
-        let (admitted, dir) = self.looked(said, look).await?;
+        let (admitted, dir) = self.looks.at(said, look).await?;
         let mut program = Program::new(admitted.file)
             .name(admitted.name)
             .arguments(arguments)
@@ -228,27 +229,6 @@ impl Commands {
             program = program.stdin(bytes);
         }
         Ok(self.confined(program))
-    }
-
-    /// Looks at files, on a thread of its own: they may lie on a network that does not answer, and then the thread is held for
-    /// as long as that lasts.
-    async fn looked<T: Send + 'static>(
-        &self,
-        said: &str,
-        look: impl FnOnce() -> Result<T, CommandRefusal> + Send + 'static,
-    ) -> Result<T, CommandRefusal> {
-        let looking = async {
-            let place = Arc::clone(&self.looks).acquire_owned().await.expect("nobody closes it");
-            let look = move || {
-                let _place = place;
-                look()
-            };
-            tokio::task::spawn_blocking(look).await.expect("it does not panic")
-        };
-        timeout(LOOK_MAX, looking).await.unwrap_or_else(|_| {
-            let why = format!("its file system has not answered for {LOOK_MAX:?}");
-            Err(CommandRefusal::Unreadable { path: Shown::new(said), why })
-        })
     }
 
     fn zone(&self) -> Option<&str> {
@@ -366,15 +346,16 @@ fn directory(said: &str) -> Result<PathBuf, CommandRefusal> {
 #[cfg(test)]
 mod tests {
     use client::worker::RunResult;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::EndReason;
 
-    /// Commands whose every look at a file waits, as for a file system that does not answer, and a run of one.
+    /// Commands that cannot look at any file, and a run of one.
     fn stuck() -> (Commands, Context) {
         let policy = CommandPolicy { allow: AllowList::Any, ..CommandPolicy::default() };
         let mut commands = Commands::new(policy, None);
-        commands.looks = Arc::new(Semaphore::new(0));
+        commands.looks = Looks::stuck();
         let run = serde_json::json!({
             "id": "run_1", "token": 1, "attempt": 1, "queue": "q", "scheduled": "2027-01-15T09:00:00Z",
             "command": {"argv": ["/bin/true"]},
@@ -383,11 +364,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_system_that_does_not_answer_is_not_waited_for_without_end() {
+    async fn a_command_whose_file_cannot_be_looked_at_is_tried_again_after_a_pause() {
         let (commands, context) = stuck();
-        let outcome = timeout(LOOK_MAX * 2, commands.carry_out(context)).await.unwrap();
-        let why = outcome.error.unwrap();
-        assert!(why.contains("/bin/true") && why.contains("has not answered for 30s"), "{why}");
+        let outcome = timeout(Duration::from_secs(60), commands.carry_out(context)).await.unwrap();
         let expected = (RunResult::Failed, false, Some(BUSY_PAUSE));
         assert_eq!((outcome.result, outcome.final_failure, outcome.retry_after), expected);
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::{Context, EndReason, Outcome};
 
@@ -53,6 +54,15 @@ pub(crate) type Carry = Box<dyn Fn(Context) -> CarriedOut + Send + Sync>;
 pub(crate) struct Handlers {
     pub(crate) by_name: BTreeMap<String, Carry>,
     pub(crate) commands: Option<Carry>,
+    /// Whether they can be begun; always, if nobody says it.
+    pub(crate) ready: Option<watch::Receiver<bool>>,
+}
+
+impl Handlers {
+    /// Whether runs can be begun.
+    pub(crate) fn are_ready(&self) -> bool {
+        self.ready.as_ref().is_none_or(|ready| *ready.borrow())
+    }
 }
 
 /// A handler as the worker calls it.

@@ -59,16 +59,26 @@ pub(crate) struct Ledger {
     /// In the order in which they came, but for those that were sent and not taken: they stand last.
     results: Vec<Unreported>,
     results_repeat: Repeat,
-    released: BTreeSet<HeldRun>,
+    released: BTreeMap<HeldRun, Turn>,
     released_repeat: Repeat,
     is_draining: bool,
 }
 
-/// When something is said again whose owner could not be asked.
+/// When something is said again whose owner could not be asked. All of a kind share one pause, so that what ended one after
+/// the other does not come one after the other again.
 #[derive(Debug)]
 struct Repeat {
     from: Duration,
     pause: Duration,
+}
+
+/// When something is to be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// At once, whoever else could not be asked: it has another owner, perhaps.
+    Now,
+    /// Its owner could not be asked: after the pause.
+    AfterPause,
 }
 
 #[derive(Debug)]
@@ -82,8 +92,9 @@ struct Held {
 struct Unreported {
     done: DoneRun,
     bytes: usize,
-    /// In so many requests.
+    /// In so many requests that a server may have heard.
     said: u32,
+    turn: Turn,
 }
 
 /// What is to be sent.
@@ -116,7 +127,7 @@ impl Ledger {
             held: BTreeMap::new(),
             results,
             results_repeat: Repeat::at_once(),
-            released: BTreeSet::new(),
+            released: BTreeMap::new(),
             released_repeat: Repeat::at_once(),
             is_draining: false,
         }
@@ -183,11 +194,14 @@ impl Ledger {
         }
         let mut running: Vec<HeldRun> = self.held.keys().cloned().collect();
         let mut done = Vec::new();
-        let mut room = if now >= self.results_repeat.from { DONE_BYTES_MAX } else { 0 };
+        let mut room = DONE_BYTES_MAX;
         for result in &mut self.results {
-            room = room.saturating_sub(result.bytes);
+            let is_due = now >= self.results_repeat.due_at(result.turn);
+            if is_due {
+                room = room.saturating_sub(result.bytes);
+            }
             // What finds no place now is named, and reported later.
-            if room > 0 {
+            if is_due && room > 0 {
                 result.said += 1;
                 done.push(result.done.clone());
             } else {
@@ -199,7 +213,7 @@ impl Ledger {
             settled: self.open.unwrap_or(self.number) - 1,
             done,
             running,
-            released: self.released.iter().cloned().collect(),
+            released: self.released.keys().cloned().collect(),
         }
     }
 
@@ -209,6 +223,15 @@ impl Ledger {
     pub(crate) fn failed(&mut self, request: &Request) {
         if self.open == Some(request.number()) {
             self.open = None;
+        }
+    }
+
+    /// The same of a request that certainly reached nobody: what it said was not said.
+    pub(crate) fn unheard(&mut self, request: &Request) {
+        self.failed(request);
+        let said: BTreeSet<HeldRun> = request.done().iter().map(held_of).collect();
+        for result in self.results.iter_mut().filter(|result| said.contains(&result.held())) {
+            result.said -= 1;
         }
     }
 
@@ -250,7 +273,7 @@ impl Ledger {
         let mut acked = BTreeMap::new();
         for ack in &answer.acks {
             let held = HeldRun { id: ack.id.clone(), token: ack.token };
-            if !self.released.remove(&held) {
+            if self.released.remove(&held).is_none() {
                 acked.insert(held, ack.counted);
             }
         }
@@ -264,18 +287,21 @@ impl Ledger {
             news.closed.push(held);
             false
         });
+        let sent = self.sent.get(&request.number()).copied().unwrap_or(now);
         let said: BTreeSet<HeldRun> = request.done().iter().map(held_of).collect();
-        if self.results.iter().any(|result| said.contains(&result.held())) {
+        let left = self.results.iter_mut().filter(|result| said.contains(&result.held()));
+        if left.map(|result| result.turn = Turn::AfterPause).count() > 0 {
             // Their owner could not be asked: those of others go first now.
             self.results.sort_by_key(|result| said.contains(&result.held()));
-            self.results_repeat.not_taken(now);
-        } else if !said.is_empty() {
+            self.results_repeat.not_taken(sent, now);
+        } else if self.results.iter().all(|result| result.turn == Turn::Now) {
             self.results_repeat = Repeat::at_once();
         }
-        let released = request.released();
-        if released.iter().any(|run| self.released.contains(run)) {
-            self.released_repeat.not_taken(now);
-        } else if !released.is_empty() {
+        let released: BTreeSet<&HeldRun> = request.released().iter().collect();
+        let left = self.released.iter_mut().filter(|(run, _)| released.contains(run));
+        if left.map(|(_, turn)| *turn = Turn::AfterPause).count() > 0 {
+            self.released_repeat.not_taken(sent, now);
+        } else if self.released.values().all(|turn| *turn == Turn::Now) {
             self.released_repeat = Repeat::at_once();
         }
     }
@@ -293,7 +319,10 @@ impl Ledger {
                 let held = result.held();
                 let is_lost = lost.contains(&held);
                 if is_lost {
-                    news.uncounted.push(held.clone());
+                    // One that was said before may have counted then.
+                    if result.said == 0 {
+                        news.uncounted.push(held.clone());
+                    }
                     news.closed.push(held);
                 }
                 !is_lost
@@ -359,7 +388,7 @@ impl Ledger {
     /// Gives back a run that has not begun.
     pub(crate) fn release(&mut self, run: &HeldRun) {
         if self.held.remove(run).is_some() {
-            self.released.insert(run.clone());
+            self.released.insert(run.clone(), Turn::Now);
         }
     }
 
@@ -437,9 +466,9 @@ impl Ledger {
 
     /// When there is something to report; what its owner did not take is reported again later.
     pub(crate) fn report_at(&self) -> Option<Duration> {
-        let results = (!self.results.is_empty()).then_some(self.results_repeat.from);
-        let released = (!self.released.is_empty()).then_some(self.released_repeat.from);
-        results.into_iter().chain(released).min()
+        let results = self.results.iter().map(|result| self.results_repeat.due_at(result.turn));
+        let released = self.released.values().map(|turn| self.released_repeat.due_at(*turn));
+        results.chain(released).min()
     }
 }
 
@@ -448,9 +477,21 @@ impl Repeat {
         Self { from: Duration::ZERO, pause: REPEAT_PAUSE }
     }
 
-    fn not_taken(&mut self, now: Duration) {
-        self.from = now + self.pause;
-        self.pause = (self.pause * 2).min(REPEAT_PAUSE_MAX);
+    /// From when on something may be said.
+    fn due_at(&self, turn: Turn) -> Duration {
+        match turn {
+            Turn::Now => Duration::ZERO,
+            Turn::AfterPause => self.from,
+        }
+    }
+
+    /// Something that a request said, which was sent then, was not taken. One that came during the pause was about other
+    /// things: it does not put it off.
+    fn not_taken(&mut self, sent: Duration, now: Duration) {
+        if sent >= self.from {
+            self.from = now + self.pause;
+            self.pause = (self.pause * 2).min(REPEAT_PAUSE_MAX);
+        }
     }
 }
 
@@ -495,7 +536,7 @@ impl Request {
 impl Unreported {
     fn new(done: DoneRun) -> Self {
         let bytes = serde_json::to_vec(&done).expect("our types always serialize").len();
-        Self { done, bytes, said: 0 }
+        Self { done, bytes, said: 0, turn: Turn::Now }
     }
 
     fn held(&self) -> HeldRun {

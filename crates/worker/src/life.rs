@@ -49,6 +49,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// An answer to a beat may take so long at least.
 const BEAT_ANSWER_MIN: Duration = Duration::from_secs(1);
 
+/// What is left to be written at the end may take so long: a disk that hangs keeps no process.
+const CLOSING: Duration = Duration::from_secs(10);
+
 /// Tasks that are told to end get so long to let go of what they have.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
@@ -202,8 +205,13 @@ pub(crate) async fn live(
     let ended = life.last(control, ended, &mut duties).await;
     life.end_all(duties).await;
     drop(guard);
-    if let Some(life) = Arc::into_inner(life) {
-        let _closed = tokio::task::spawn_blocking(move || life.journal.close()).await;
+    if let Some(Life { journal, plan, .. }) = Arc::into_inner(life)
+        && timeout(CLOSING, journal.close()).await.is_err()
+    {
+        tracing::error!(
+            worker = %plan.name,
+            "the spool was not written within {CLOSING:?}, and is left as it is: its disk does not answer"
+        );
     }
     ended
 }
@@ -236,6 +244,7 @@ impl Life {
         duties.spawn(Arc::clone(self).beat_again_and_again());
         duties.spawn(Arc::clone(self).end_unconfirmed_in_time());
         duties.spawn(Arc::clone(self).watch_spool());
+        duties.spawn(Arc::clone(self).watch_commands());
         duties.spawn(Arc::clone(&self.printer).serve(Arc::clone(&self.dirty)));
         duties
     }
@@ -384,6 +393,16 @@ impl Life {
             // A bug: nothing could begin any more, and nobody would know.
             let why = WorkerEnd::Spool("what writes the spool has ended".to_owned());
             let _told = self.ends.send(Ending::Dead(why));
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Claims again when commands can be begun.
+    async fn watch_commands(self: Arc<Self>) {
+        if let Some(mut ready) = self.plan.handlers.ready.clone() {
+            while ready.changed().await.is_ok() {
+                self.claims.notify_one();
+            }
         }
         std::future::pending::<()>().await;
     }

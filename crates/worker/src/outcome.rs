@@ -19,6 +19,8 @@ pub struct Outcome {
     pub final_failure: bool,
     /// If it failed: it is to be tried again no sooner than this, up to an hour.
     pub retry_after: Option<Duration>,
+    /// If it was stopped: it certainly never began. Its run is given back, and no attempt counts.
+    pub never_began: bool,
 }
 
 impl Outcome {
@@ -48,6 +50,11 @@ impl Outcome {
         Self { error: Some(why.into()), ..Self::of(result) }
     }
 
+    /// It was told to end before it began, and certainly never did.
+    pub fn never_began(reason: EndReason, why: impl Into<String>) -> Self {
+        Self { never_began: true, ..Self::ended_early(reason, why) }
+    }
+
     /// The same with the exit code of a program.
     #[must_use]
     pub fn exit_code(self, code: i32) -> Self {
@@ -55,6 +62,13 @@ impl Outcome {
     }
 
     fn of(result: RunResult) -> Self {
-        Self { result, error: None, exit_code: None, final_failure: false, retry_after: None }
+        Self {
+            result,
+            error: None,
+            exit_code: None,
+            final_failure: false,
+            retry_after: None,
+            never_began: false,
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use client::{Client, ClientError};
 use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::handler::{CarriedOut, Handlers, typed};
 use crate::limits::{
@@ -221,6 +221,12 @@ impl WorkerBuilder {
     {
         let carry = move |context| -> CarriedOut { Box::pin(carry_out(context)) };
         self.0.handlers.commands = Some(Box::new(carry));
+        self
+    }
+
+    /// Claims nothing while this says `false`: what commands need is not there.
+    pub fn ready(mut self, ready: watch::Receiver<bool>) -> Self {
+        self.0.handlers.ready = Some(ready);
         self
     }
 

@@ -1,12 +1,13 @@
 """The client: one method per thing that can be asked about queues.
 
-A request is sent again when the connection fails, when a server is not available, and when a limit passes by itself: a
-bounded number of times, after pauses that grow. Nothing happens twice by that: each POST carries an idempotency key, and the
-server carries it out once.
+A request is sent again when the connection fails, when a server is not available, and when a limit passes by itself: for a
+bounded time, after pauses that grow. Nothing happens twice by that: each POST carries an idempotency key, and the server
+carries it out once.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import time
@@ -35,16 +36,24 @@ from .transport import Servers, Transport, encode
 
 T = TypeVar("T")
 
+log = logging.getLogger("watchbell")
+
 _PAUSE_SECONDS = 0.1
-_PAUSE_SECONDS_MAX = 5.0
+# A server that is started again is asked soon.
+_PAUSE_SECONDS_MAX = 2.0
+_QUIET_SECONDS = 1.0
+_LIMIT_RETRIES = 3
 
 
 class Client:
     """Asks servers. Threads may share a client.
 
     `servers` is a URL, several with commas between, or a list; without it WATCHBELL_SERVER, or http://127.0.0.1:7400. Without
-    `key` it is WATCHBELL_KEY, if that is set. `project` is for admins. `ca` is a PEM file of issuers to trust instead of the
-    system's. A request is sent again up to `retries` times to each server, for `patience` seconds.
+    `key` it is WATCHBELL_KEY, or what is in the file that WATCHBELL_KEY_FILE names. `project` is for admins. `ca` is a PEM file
+    of issuers to trust instead of the system's. An answer is waited for `timeout` seconds.
+
+    A request that no server answers, or that none can take now, is sent again for `patience` seconds; one that meets a limit,
+    three times at most. `retries` is how often that is at most, to each server: 0 is never.
     """
 
     def __init__(
@@ -55,7 +64,7 @@ class Client:
         *,
         ca: Optional[str] = None,
         timeout: float = 30.0,
-        retries: int = 3,
+        retries: Optional[int] = None,
         patience: float = 30.0,
     ) -> None:
         self._transport = Transport(servers, key, project, ca)
@@ -146,7 +155,9 @@ class Client:
         labels: Optional[Mapping[str, str]] = None,
         limit: int = 100,
     ) -> Iterator[Run]:
-        """Runs, page after page of `limit`. Those of a queue that have not ended come first, then those that have, newest first."""
+        """Runs, page after page of `limit`. Those of a queue that have not ended come first, then those that have, newest first; one
+        that ends meanwhile comes once.
+        """
         states = [state] if isinstance(state, str) else list(state or [])
         filters: Dict[str, Any] = {"key": key, "limit": limit}
         if labels:
@@ -156,22 +167,36 @@ class Client:
             return
         unfinished = [state for state in states if state in UNFINISHED]
         ended = [state for state in states if state not in UNFINISHED]
+        given = set()
         if unfinished or not states:
             path = _path("queues", queue, "runs")
-            yield from self._pages(read_run, path, {**filters, "state": ",".join(unfinished)})
+            for run in self._pages(read_run, path, {**filters, "state": ",".join(unfinished)}):
+                given.add(run.id)
+                yield run
         if ended or not states:
             filters = {**filters, "queue": queue, "state": ",".join(ended)}
-            yield from self._pages(read_run, "/v1/runs", filters)
+            for run in self._pages(read_run, "/v1/runs", filters):
+                if run.id not in given:
+                    yield run
 
     def wait(self, run_id: str, timeout: float = 60.0) -> Run:
-        """The run when it has ended; TimeoutError if it has not within so many seconds. It is looked at again and again."""
+        """The run when it has ended; TimeoutError if it has not within so many seconds. It is looked at again and again, also
+        while no server answers.
+        """
         until, pause = clock.now() + timeout, 0.02
         while True:
-            run = self.run(run_id)
-            if run.is_ended:
-                return run
+            lost: Optional[Exception] = None
+            try:
+                run = self._told(read_run, self._ask("GET", _path("runs", run_id), until=until))
+                if run.is_ended:
+                    return run
+                found = f"is {run.state}"
+            except (Unreachable, Problem) as error:
+                if not _is_worth_repeating(error):
+                    raise
+                lost, found = error, f"is not known to have ended ({error})"
             if clock.now() + pause > until:
-                raise TimeoutError(f"{run_id} is {run.state} after {timeout:g} s")
+                raise TimeoutError(f"{run_id} {found} after {timeout:g} s") from lost
             time.sleep(pause)
             pause = min(pause * 1.5, 1.0)
 
@@ -300,16 +325,20 @@ class Client:
         body: Optional[Dict[str, Any]] = None,
         headers: Optional[Dict[str, str]] = None,
         doubts: Optional[List[Exception]] = None,
+        until: Optional[float] = None,
     ) -> Any:
-        """Asks until there is an answer, or asking again is of no use. `doubts` gets what may have been done before."""
+        """Asks until there is an answer, asking again is of no use, or it is `until`. `doubts` gets what may have been done before."""
         data = None if body is None else encode(body)
         doubts = [] if doubts is None else doubts
-        begun, tried, servers = clock.now(), 0, len(self._transport.servers)
+        begun, tried, limited, servers, is_told = clock.now(), 0, 0, len(self._transport.servers), False
+        retries = _LIMIT_RETRIES if self._retries is None else self._retries
+        last = begun + self._patience if until is None else min(until, begun + self._patience)
         while True:
             place = self._place
+            timeout = self._timeout if until is None else min(self._timeout, max(1.0, until - clock.now()))
             try:
                 return self._transport.exchange(
-                    place, method, path, data, headers, timeout=self._timeout, connect_timeout=min(5.0, self._timeout)
+                    place, method, path, data, headers, timeout=timeout, connect_timeout=min(5.0, timeout)
                 )
             except (Unreachable, Unavailable, LimitReached, Problem) as error:
                 if isinstance(error, Conflict) and error.status == 412 and doubts and method == "PUT":
@@ -322,16 +351,21 @@ class Client:
                     doubts.append(error)
                     continue
                 tried += 1
+                limited += isinstance(error, LimitReached)
                 self._place = (place + 1) % servers
                 wish = getattr(error, "retry_after", None) or 0.0
                 pause = self._pause(tried // servers, wish) if tried % servers == 0 else 0.0
-                is_late = clock.now() - begun + pause > self._patience
-                if tried >= (self._retries + 1) * servers or is_late:
+                is_late = clock.now() + pause > last
+                counted = limited if self._retries is None else tried
+                if counted >= (retries + 1) * servers or is_late:
                     if doubts and isinstance(error, Unreachable):
                         error.may_be_done = True
                     raise
                 if getattr(error, "may_be_done", isinstance(error, Unavailable)):
                     doubts.append(error)
+                if not is_told and clock.now() - begun >= _QUIET_SECONDS:
+                    is_told = True
+                    log.warning("%s; it is asked again for up to %.0f s", error, last - clock.now())
                 time.sleep(pause)
 
     def _pause(self, rounds: int, wish: float) -> float:

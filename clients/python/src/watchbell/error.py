@@ -111,7 +111,8 @@ class GiveUp(Failed):
 
 class RetryAfter(Failed):
     """A handler raises it: the attempt failed, and the next one comes no sooner than this, up to an hour later, and no
-    sooner than the `delay` of the run's `retry`."""
+    sooner than the pause that the run's `retry` would make: for shorter ones submit with `Retry(delay=1, backoff="constant")`.
+    """
 
     def __init__(self, seconds: float, text: str = "") -> None:
         super().__init__(text or f"again in {seconds:g} s")

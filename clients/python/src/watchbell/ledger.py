@@ -10,6 +10,7 @@ not have.
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
@@ -71,7 +72,7 @@ class News:
     # Their programs are to end, and what comes of them is forgotten.
     lost: List[Held] = field(default_factory=list)
     cancel: List[Held] = field(default_factory=list)
-    # Results that came too late, and were said once: of one that was said again, the first may have counted.
+    # Results that came too late. Not those that were said before: that may have counted.
     uncounted: List[Held] = field(default_factory=list)
     refused: List[str] = field(default_factory=list)
     drain: bool = False
@@ -79,14 +80,20 @@ class News:
 
 @dataclass
 class _Pause:
-    """What an owner did not take is said again after a pause, which doubles."""
+    """What an owner did not take is said again after a pause, which doubles. All of a kind share one, so that what ended one
+    after the other does not come one after the other again.
+    """
 
     until: float = 0.0
     seconds: float = _PAUSE_SECONDS
 
-    def lengthen(self, now: float) -> None:
-        self.until = now + self.seconds
-        self.seconds = min(self.seconds * 2, _PAUSE_SECONDS_MAX)
+    def not_taken(self, sent: float, now: float) -> None:
+        """Something that a request said, which was sent then, was not taken. One that came during the pause was about other
+        things: it does not put it off.
+        """
+        if sent >= self.until:
+            self.until = now + self.seconds
+            self.seconds = min(self.seconds * 2, _PAUSE_SECONDS_MAX)
 
 
 @dataclass
@@ -99,8 +106,10 @@ class _HeldRun:
 class _Result:
     told: Dict[str, Any]
     size: int
-    # In how many requests.
+    # In how many requests that a server may have heard.
     said: int = 0
+    # Its owner could not be asked: it is said again after the pause. Any other is said at once.
+    is_put_off: bool = False
 
 
 class Ledger:
@@ -125,7 +134,8 @@ class Ledger:
         self._sent: Dict[int, float] = {}
         self._held: Dict[Held, _HeldRun] = {}
         self._results: Dict[Held, _Result] = {}
-        self._released: Dict[Held, None] = {}
+        # Whether they are said again after the pause.
+        self._released: Dict[Held, bool] = {}
         self._results_pause = _Pause()
         self._released_pause = _Pause()
         self.is_draining = False
@@ -160,11 +170,13 @@ class Ledger:
             del self._sent[next(iter(self._sent))]
         done: List[Dict[str, Any]] = []
         running = [_name(held) for held in self._held]
-        left = _DONE_BYTES_MAX if now >= self._results_pause.until else 0
+        left = _DONE_BYTES_MAX
         for held, result in self._results.items():
-            left -= result.size
+            is_due = not result.is_put_off or now >= self._results_pause.until
+            if is_due:
+                left -= result.size
             # What finds no place now is named, and reported later.
-            if left >= 0:
+            if is_due and left >= 0:
                 result.said += 1
                 done.append(result.told)
             else:
@@ -194,13 +206,24 @@ class Ledger:
         if self._open == request.number:
             self._open = None
 
+    def unheard(self, request: Request) -> None:
+        """The same of a request that certainly reached nobody: what it said was not said."""
+        self.failed(request)
+        for held in request.done:
+            result = self._results.get(held)
+            if result is not None:
+                result.said -= 1
+
     def answered(self, request: Request, answer: Mapping[str, Any], now: float) -> News:
         """The answer to a request."""
         news = News(drain=bool(answer.get("drain")), refused=list(answer.get("refused", ())))
         self._cookie = answer["cookie"]
         self._take_acks(request, answer, now, news)
         for held in _helds(answer["lost"]):
-            self._results.pop(held, None)
+            result = self._results.pop(held, None)
+            # One that was said before may have counted then.
+            if result is not None and result.said == 0:
+                news.uncounted.append(held)
             if self._held.pop(held, None) is not None:
                 news.lost.append(held)
         news.cancel = [held for held in _helds(answer["cancel"]) if held in self._held]
@@ -225,19 +248,23 @@ class Ledger:
             result = self._results.pop(held, None)
             if result is not None and result.said == 1 and not ack["counted"]:
                 news.uncounted.append(held)
+        sent = self._sent.get(request.number, now)
         left = [held for held in request.done if held in self._results]
-        if left:
+        for held in left:
             # Their owner could not be asked: those of others go first now.
-            for held in left:
-                self._results[held] = self._results.pop(held)
-            self._results_pause.lengthen(now)
-        elif request.done:
+            self._results[held] = self._results.pop(held)
+            self._results[held].is_put_off = True
+        if left:
+            self._results_pause.not_taken(sent, now)
+        elif not any(result.is_put_off for result in self._results.values()):
             self._results_pause = _Pause()
-        # They are named by each request: only those that come for their sake lengthen it.
-        if not self._released:
+        released = [held for held in _helds(request.body["released"]) if held in self._released]
+        for held in released:
+            self._released[held] = True
+        if released:
+            self._released_pause.not_taken(sent, now)
+        elif not any(self._released.values()):
             self._released_pause = _Pause()
-        elif now >= self._released_pause.until and not self._released.keys().isdisjoint(_helds(request.body["released"])):
-            self._released_pause.lengthen(now)
 
     def _take_runs(self, runs: Sequence[Mapping[str, Any]], until: float, news: News) -> None:
         tokens = dict(self._held.keys()) if runs else {}
@@ -272,7 +299,7 @@ class Ledger:
             return False
         if self.is_draining or now >= known.confirmed_until:
             del self._held[held]
-            self._released[held] = None
+            self._released[held] = False
             return False
         known.is_begun = True
         return True
@@ -296,7 +323,7 @@ class Ledger:
         unbegun = [held for held, known in self._held.items() if not known.is_begun]
         for held in unbegun:
             del self._held[held]
-            self._released[held] = None
+            self._released[held] = False
         return unbegun
 
     # How it stands.
@@ -319,9 +346,9 @@ class Ledger:
     @property
     def report_at(self) -> Optional[float]:
         """When there is something to report: at once, or when what its owner did not take is to be said again."""
-        results = [self._results_pause.until] if self._results else []
-        released = [self._released_pause.until] if self._released else []
-        return min(results + released, default=None)
+        results = (self._results_pause.until if result.is_put_off else 0.0 for result in self._results.values())
+        released = (self._released_pause.until if is_put_off else 0.0 for is_put_off in self._released.values())
+        return min(itertools.chain(results, released), default=None)
 
 
 def _name(held: Held) -> Dict[str, Any]:

@@ -146,6 +146,8 @@ class Life:
                     self._limit_drain()
                 elif self._drain_calls == 2:
                     self._stop_handlers()
+                else:
+                    self._give_up()
             elif told == "asked":
                 # Without a limit: what was begun goes on to its end, however long that takes.
                 self._drain()
@@ -209,6 +211,12 @@ class Life:
                     self._ledger.finish(execution.run.held, execution.stopped(now))
                 del self._live[execution.run.id]
             self._claims.notify_all()
+
+    def _give_up(self) -> None:
+        """Waits for nothing more: neither for handlers, nor for servers to take what came of them."""
+        self._abandon_handlers()
+        with self._lock:
+            self._reports_end = clock.now()
 
     def _end(self, threads: Sequence[threading.Thread]) -> None:
         with self._lock:
@@ -348,7 +356,10 @@ class Life:
         except WatchbellError as why:
             error = why
         with self._lock:
-            self._ledger.failed(request)
+            if isinstance(error, Unreachable) and not error.may_be_done:
+                self._ledger.unheard(request)
+            else:
+                self._ledger.failed(request)
             if call is None or not call.is_aborted:
                 # Nobody has heard it: a beat need not wait.
                 self._last_sent = 0.0
@@ -542,9 +553,11 @@ class Life:
     def _ended(self, execution: Execution, raised: Optional[BaseException]) -> None:
         result = execution.result(raised, clock.now())
         execution.has_ended = True
-        if result["result"] == "failed" and not execution.is_reported:
-            self._tell_failure(execution, raised, result["error"])
+        is_told = result["result"] != "failed" or execution.is_reported
         self._printer.end(execution, functools.partial(self._report, execution, result))
+        if not is_told:
+            # Last: what logs may raise, and its run has ended all the same.
+            self._tell_failure(execution, raised, result["error"])
 
     def _tell_failure(self, execution: Execution, raised: Optional[BaseException], error: str) -> None:
         # One that took too long may have raised nothing, and the text of a `Failed` lacks its class.

@@ -35,7 +35,7 @@ class Contact:
             self.was_heard = True
             since, self._gone_since = self._gone_since, None
         if since is not None:
-            log.info("worker %s: a server answers again, after %.1f s", self._worker, clock.now() - since)
+            log.warning("worker %s: a server answers again, after %.1f s", self._worker, clock.now() - since)
 
     def failed(self, why: WatchbellError) -> None:
         with self._lock:

@@ -116,6 +116,9 @@ class QueuedPart:
     poison: bool
     progress: Optional[Progress]
     redriven_from: Optional[str]
+    # What it calls or runs: told of a run that has not ended, by `Client.run`.
+    handler: Optional[str] = None
+    argv: List[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -285,6 +288,8 @@ def _read_queued(told: Json) -> QueuedPart:
         poison=told.get("poison", False),
         progress=_read_progress(told.get("progress")),
         redriven_from=told.get("redriven_from"),
+        handler=told.get("handler"),
+        argv=told.get("argv", []),
     )
 
 

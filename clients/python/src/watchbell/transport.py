@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import math
@@ -118,9 +119,8 @@ class Transport:
         if not self.servers:
             raise ValueError(f"a server is needed; try {DEFAULT_SERVER}")
         self._headers = {"content-type": "application/json", "user-agent": "watchbell-python"}
-        key = key if key is not None else os.environ.get("WATCHBELL_KEY", "")
         # Files end with a line end.
-        key = key.strip()
+        key = (_key_of_environment() if key is None else key).strip()
         if key:
             self._headers["authorization"] = f"Bearer {_visible('key', key)}"
         if project is not None:
@@ -178,6 +178,17 @@ class Transport:
             server.close()
 
 
+def _key_of_environment() -> str:
+    """As for the command line."""
+    key, file = os.environ.get("WATCHBELL_KEY", ""), os.environ.get("WATCHBELL_KEY_FILE", "")
+    if key and file:
+        raise ValueError("WATCHBELL_KEY and WATCHBELL_KEY_FILE are both set: which of them is meant?")
+    if not file:
+        return key
+    with open(file, encoding="utf-8") as opened:
+        return opened.read()
+
+
 def _visible(what: str, text: str) -> str:
     """A text that can be a header. It is refused here, as `http.client` would show it, and it may be secret."""
     if not all("!" <= character <= "~" for character in text):
@@ -207,5 +218,11 @@ def _read(url: str, status: int, headers: http.client.HTTPMessage, data: bytes) 
 
 
 def encode(value: Dict[str, Any]) -> bytes:
-    """JSON as servers read it. What is none, such as NaN, is a ValueError."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    """JSON as servers read it, dataclasses as objects. What is none, such as NaN, is a ValueError."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_object).encode()
+
+
+def _object(value: Any) -> Dict[str, Any]:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"a {type(value).__name__} cannot be said in JSON")

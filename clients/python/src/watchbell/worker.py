@@ -111,7 +111,8 @@ class Worker:
     # Life.
 
     def run(self, *, signals: bool = True) -> None:
-        """Works until it is drained. SIGTERM and SIGINT drain it, a second one stops it; unless `signals` is False, or this is not
+        """Works until it is drained. SIGTERM and SIGINT drain it, a second one tells handlers to end, and a
+        third one ends it at once, without what no server has taken by then; unless `signals` is False, or this is not
         the main thread.
 
         Raises `Superseded` if another process has its name, what a server said if it refused the first request, and `Unreported`
@@ -134,7 +135,7 @@ class Worker:
 
     def drain(self) -> None:
         """Claims nothing more, gives back what has not begun, and lets `run` return when the rest is finished and reported. Any
-        thread may call it, and a signal handler too. A second call tells handlers to end."""
+        thread may call it, and a signal handler too. A second call tells handlers to end, and a third one waits for nothing more."""
         self._control.put("drain")
 
     @contextmanager

@@ -36,7 +36,8 @@ use crate::args::worker::{Isolate, bytes};
     "  watchbell hold mailer --store redis://cache.example.com:6379 -- /usr/local/bin/mailer --queue 7\n  \
        watchbell hold mailer --store etcd://10.0.0.1,10.0.0.2,10.0.0.3/watchbell --ttl 2s \\\n      \
        --health 'curl -fsS http://127.0.0.1:8080/health' --metrics 127.0.0.1:9834 -- mailer\n  \
-       WATCHBELL_KEY_FILE=node.key watchbell hold mailer --server https://bells.example.com:7400 --mode manual -- mailer"
+       WATCHBELL_KEY_FILE=node.key watchbell hold mailer \\\n      \
+       --server https://bells.example.com:7400 --mode manual -- mailer"
 ))]
 pub(crate) struct HoldArgs {
     /// What to hold: letters from a to z, digits, '.', '_' and '-'

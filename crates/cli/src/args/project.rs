@@ -34,6 +34,9 @@ pub(crate) struct ProjectFields {
     /// So many bytes at most of what its triggers say, all together
     #[arg(long, value_name = "N")]
     pub(crate) bytes: Option<u64>,
+    /// So many runs at most that wait for workers, in all its queues together
+    #[arg(long, value_name = "N")]
+    pub(crate) waiting_runs: Option<u64>,
     /// Call this URL when runs fail
     #[arg(long, value_name = "URL")]
     pub(crate) notify_url: Option<String>,

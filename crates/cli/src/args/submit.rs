@@ -25,7 +25,7 @@ use super::trigger::{RetryArgs, ServerArgs, instant, label, word};
 #[command(after_help = examples(
     "  watchbell run submit -- /bin/echo hello\n  \
        watchbell run submit --queue mail --handler welcome --payload '{\"to\": \"ann@example.com\"}'\n  \
-       watchbell run submit --queue mail --handler digest --payload-file digest.json --delay 1h\n  \
+       watchbell run submit --queue mail --handler digest --payload-file digest.json --delay 90s\n  \
        watchbell run submit --queue reports --concurrency-key shop-17 --timeout 10m \\\n      \
        -- /usr/local/bin/report --shop 17"
 ))]

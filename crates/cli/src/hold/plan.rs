@@ -26,6 +26,9 @@ use crate::server::host_name;
 /// What a session says that its node does.
 const ROLE: &str = "hold";
 
+/// The project that nobody has to name.
+const USUAL_PROJECT: &str = "default";
+
 /// T, if nobody says otherwise.
 const TTL: Duration = Duration::from_secs(5);
 
@@ -80,6 +83,7 @@ impl SupervisorPlan {
         let hold = HoldPlan {
             claim,
             name: typed.name.clone(),
+            project: Some(typed.project.clone()).filter(|project| project != USUAL_PROJECT),
             node: node.id.as_str().to_owned(),
             mode,
             rules: LifeRules { timing, stop_timeout: typed.stop_timeout, health },

@@ -97,7 +97,11 @@ impl Reader {
             ("stopped", "Attempts that it ended early", sight.stopped.get()),
             ("died", "Attempts of former lives that left no result", sight.died.get()),
             ("lost", "Runs that it lost to others", sight.lost.get()),
-            ("uncounted", "Results that came too late to count", sight.uncounted.get()),
+            (
+                "uncounted",
+                "Results that were said once, and came too late to count",
+                sight.uncounted.get(),
+            ),
             ("requests", "Requests to servers", sight.requests.get()),
             ("requests_failed", "Requests to servers that failed", sight.requests_failed.get()),
             ("commands_started", "Commands that were started", counts.started),

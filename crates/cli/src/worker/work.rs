@@ -37,8 +37,6 @@ pub(crate) async fn work(typed: &WorkArgs) -> Result<(), Ending> {
     // Whoever tells it to stop while it starts is heard.
     let mut stops = Stops::new()?;
     let plan = WorkPlan::of(typed)?;
-    // Its programs are of the same user, and are not to read its key in `/proc`. Where this is refused they may.
-    let _refused = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let ready = tokio::select! {
         biased;
         () = stops.next() => return Ok(()),
@@ -63,6 +61,8 @@ pub(crate) async fn work(typed: &WorkArgs) -> Result<(), Ending> {
 impl ReadyWorker {
     /// Opens the spool, which waits until nothing of a former life executes, and finds out what is permitted here.
     pub(crate) async fn of(plan: &WorkPlan) -> Result<Self, Ending> {
+        // Its programs are of the same user, and are not to read its key in `/proc`. Where this is refused they may.
+        let _refused = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         raise_file_limit();
         check_files(plan.capacity, getrlimit(Resource::Nofile).current)?;
         let spool = Spool::open(&plan.spool, &plan.name).await?;
@@ -77,6 +77,7 @@ impl ReadyWorker {
             .drain_timeout(plan.drain_timeout)
             .labels(plan.labels.clone())
             .spool(spool)
+            .ready(commands.ready())
             .commands(move |context| {
                 let commands = Arc::clone(&carrier);
                 async move { commands.carry_out(context).await }

@@ -2,7 +2,7 @@
 
 mod ancestor;
 mod deploy;
-mod engine;
+pub(crate) mod engine;
 mod fault;
 mod lifecycle;
 mod secret;

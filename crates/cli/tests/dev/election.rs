@@ -136,8 +136,8 @@ fn running(token: u64) -> HoldBody {
         token,
         node: "web-1".into(),
         state: record::HoldState::Running,
-        since_ms: 1_800_000_000_000,
         leaving: None,
+        since_ms: 1_800_000_000_000,
         program: "/usr/bin/nightly".into(),
         isolation: Some("namespace".into()),
         pid: Some(4_711),
@@ -223,6 +223,15 @@ async fn who_waits_is_approved_and_a_hold_is_shown_and_asked_to_leave_on_the_com
     }
     let (line, _) = ask(&["election", "watch", "nightly", "--count", "1"], 0);
     assert!(line.starts_with("nightly  running, at risk  web-1  token "), "{line}");
+    // A session says so of itself from its second sign of life on.
+    let client = Client::builder(&url).key(&key).build().unwrap();
+    timeout(PATIENCE, async {
+        while client.election("nightly").await.unwrap().candidates != ["web-2"] {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
     let (_, why) = ask(&["election", "resign", "nightly", "--to", "web-9", "--yes"], 2);
     assert!(why.contains("--to: web-9 does not campaign for nightly; these do: web-2"), "{why}");
     let (asked, _) = ask(&["election", "resign", "nightly", "--to", "web-2", "--yes"], 0);

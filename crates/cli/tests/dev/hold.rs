@@ -3,6 +3,7 @@
 mod alone;
 mod lifecycle;
 mod refusal;
+mod storm;
 mod surroundings;
 
 use std::collections::BTreeMap;
@@ -177,12 +178,16 @@ fn stretches(dir: &Path) -> Vec<(String, u128, u128)> {
     stretches
 }
 
-/// Fails if two ran at a time; tells how many ran.
-fn ran_one_after_the_other(dir: &Path) -> usize {
+/// Waits until so many programs have run, and fails if two of them did at a time.
+async fn ran_one_after_the_other(dir: &Path, count: usize) {
+    until(&format!("{count} programs run"), PATIENCE, || async {
+        (stretches(dir).len() >= count).then_some(())
+    })
+    .await;
     let stretches = stretches(dir);
+    assert_eq!(stretches.len(), count, "{stretches:?}");
     for pair in stretches.windows(2) {
         let [(one, _, last), (other, first, _)] = pair else { unreachable!("there are two") };
         assert!(last < first, "{one} and {other} ran at a time: {stretches:?}");
     }
-    stretches.len()
 }

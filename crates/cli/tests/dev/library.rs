@@ -4,9 +4,10 @@
 //! `told ID REASON` when one has seen that it is to end, `end ID ATTEMPT`, and `drained`. Whatever is particular to a library is
 //! tested beside it.
 //!
-//! - `place`: a server, the proxy before it, and such a program as a process; `case`: the cases
+//! - `place`: a server, the proxy before it, and such a program as a process; `case`: the cases; `cluster`: one with encrypted servers
 
 mod case;
+mod cluster;
 mod place;
 
 use rig::machine;
@@ -51,3 +52,15 @@ macro_rules! promises {
 promises!(rust: Library::Rust);
 promises!(python: Library::Python);
 promises!(typescript: Library::TypeScript);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_python_worker_with_a_key_of_its_own_serves_a_cluster_that_encrypts() {
+    let _machine = machine::works().await;
+    cluster::encrypted(Library::Python).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_typescript_worker_with_a_key_of_its_own_serves_a_cluster_that_encrypts() {
+    let _machine = machine::works().await;
+    cluster::encrypted(Library::TypeScript).await;
+}

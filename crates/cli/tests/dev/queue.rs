@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use client::queue::{Queue, Submitted};
+use client::run::Run;
 use client::worker::{BeatRequest, ClaimAnswer, ClaimRequest, ClaimedRun, HeldRun, Worker};
 use client::{Client, ListPage};
 use rig::{PATIENCE, machine, until};
@@ -112,7 +113,13 @@ async fn a_run_of_a_queue_is_submitted_held_back_and_cancelled() {
         .args(["--", "/bin/echo", "--server"])
         .output();
     let (out, _) = said(&output.unwrap(), 0);
-    assert!(out.contains(" is submitted. Look at it: watchbell run show run_"), "{out}");
+    let (id, rest) = out.split_once(' ').unwrap();
+    assert!(rest.starts_with("is submitted. Look at it: watchbell run show run_"), "{out}");
+    let command = text(&dev, &["run", "show", id]).await;
+    assert!(command.lines().any(|line| line.ends_with("  /bin/echo --server")), "{command}");
+    let handler: Run = json(&dev, &["run", "show", &first.id]).await;
+    let part = handler.queued.unwrap();
+    assert_eq!((part.handler.as_deref(), part.argv), (Some("welcome"), Vec::new()));
 
     let shown = text(&dev, &["queue", "show", "mail"]).await;
     assert!(shown.contains("1 of at most") && shown.contains("no worker that serves"), "{shown}");
@@ -144,7 +151,7 @@ async fn a_run_of_a_queue_is_submitted_held_back_and_cancelled() {
     assert_eq!((workers.items[0].name.as_str(), workers.items[0].running), ("web-1", 1));
     assert!(text(&dev, &["worker", "list"]).await.contains("busy"));
     let cancelled = text(&dev, &["run", "cancel", &first.id]).await;
-    assert!(cancelled.contains("is cancelled; a worker that has it is told"), "{cancelled}");
+    assert!(cancelled.contains("is to end: its worker web-1 is told"), "{cancelled}");
     let held = HeldRun { id: given[0].id.clone(), token: given[0].token };
     assert_eq!(worker.beat(Some(vec![held.clone()])).await.cancel, [held]);
     dev.kill();
@@ -162,9 +169,11 @@ async fn a_queue_is_deleted_when_its_last_run_is_cancelled() {
     let delete = ["queue", "delete", "mail", "--yes"];
     let (_, err) = said(&watchbell(&dev, &delete).await, 1);
     assert!(err.contains("the queue has runs that are not finished, 1 of them"), "{err}");
-    text(&dev, &["run", "cancel", &run.id]).await;
+    let cancelled = text(&dev, &["run", "cancel", &run.id]).await;
+    assert!(cancelled.contains("is cancelled"), "{cancelled}");
     reaches(&dev.client, &run.id, "cancelled").await;
-    said(&watchbell(&dev, &["run", "cancel", &run.id]).await, 1);
+    let (_, err) = said(&watchbell(&dev, &["run", "cancel", &run.id]).await, 1);
+    assert!(err.contains("has ended (cancelled), and cannot be cancelled"), "{err}");
     assert!(text(&dev, &delete).await.contains("mail is deleted"));
     let list: ListPage<Queue> = json(&dev, &["queue", "list"]).await;
     assert_eq!(list.items, []);

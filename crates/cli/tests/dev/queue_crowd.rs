@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use client::queue::{BatchSpec, QueueSpec, RunSpec};
+use client::queue::{BatchSpec, QueueSpec, RateSpec, RunSpec};
 use client::spec::{Backoff, Delivery, RetrySpec};
 use client::worker::{ClaimRequest, ClaimedRun, DoneRun, HeldRun, RunResult};
 use client::{Client, ClientError};
@@ -36,6 +36,11 @@ const CAPACITY: usize = 40;
 const NARROW: &str = "thumbnails";
 const NARROW_MAX: usize = 12;
 
+/// At most so many runs of this queue are given in any period, attempts counted one by one.
+const RATED: &str = "mail";
+const RATE_RUNS: usize = 300;
+const RATE_PERIOD: Duration = Duration::from_secs(2);
+
 /// How long a worker may be silent: longer than any server is away here, and than a busy machine lets a worker wait.
 const LEASE_MS: u64 = 60_000;
 
@@ -52,6 +57,9 @@ pub(super) struct Happened {
     executing: BTreeMap<String, (String, Option<String>)>,
     /// Tokens whose result was answered as one that counted.
     counted: BTreeMap<String, u64>,
+    /// When each run of the queue with a rate was given at the earliest and at the latest, in microseconds: between a
+    /// request and its answer.
+    rated: Vec<(u64, u64)>,
     faults: Vec<String>,
 }
 
@@ -80,6 +88,18 @@ impl Happened {
         let counted = self.counted.get(&run.id).copied();
         let is_over = counted.is_some_and(|token| token < run.token);
         self.fault(is_over, || format!("{} was handed out after its end", run.id));
+    }
+
+    /// How many runs of the queue with a rate were given within one period at most, as far as that is certain.
+    fn most_within_period(&self) -> usize {
+        let period_us = u64::try_from(RATE_PERIOD.as_micros()).unwrap();
+        let mut rated = self.rated.clone();
+        rated.sort_unstable();
+        let within = |(index, (begin, _)): (usize, &(u64, u64))| {
+            let began = rated[index..].iter().take_while(|(sent, _)| sent - begin < period_us);
+            began.filter(|(_, answered)| answered - begin < period_us).count()
+        };
+        rated.iter().enumerate().map(within).max().unwrap_or(0)
     }
 
     fn begins(&mut self, run: &ClaimedRun) {
@@ -195,6 +215,7 @@ impl Hand {
             let door = self.random.below(doors.len() as u64);
             doors[usize::try_from(door).unwrap()].clone()
         };
+        let sent = System.wall_us();
         let answer = match client.claim(&request).await {
             Ok(answer) => answer,
             Err(why) => {
@@ -223,6 +244,8 @@ impl Hand {
         for run in answer.runs {
             happened.given(&run);
             happened.begins(&run);
+            let answered = System.wall_us();
+            happened.rated.extend((run.queue == RATED).then_some((sent, answered)));
             self.held.insert(run.id.clone(), run);
         }
     }
@@ -294,7 +317,10 @@ impl Crowd {
     pub(super) async fn start(clients: Vec<Client>, runs: usize) -> Self {
         let keyed = QueueSpec { per_key: Some(1), ..QueueSpec::default() };
         let narrow = QueueSpec { concurrency: Some(NARROW_MAX as u64), ..QueueSpec::default() };
-        for (name, spec) in [(KEYED, keyed), (NARROW, narrow)] {
+        let per = format!("{}s", RATE_PERIOD.as_secs());
+        let rate = Some(RateSpec { runs: RATE_RUNS as u64, per });
+        let rated = QueueSpec { rate, ..QueueSpec::default() };
+        for (name, spec) in [(KEYED, keyed), (NARROW, narrow), (RATED, rated)] {
             until("a queue is set", PATIENCE, || async {
                 clients[0].set_queue(name, &spec, None).await.ok()
             })
@@ -368,9 +394,11 @@ pub(super) fn check(happened: &Happened, ended: &[EndedRun], trouble: &str) {
     }
     let executions: usize = happened.begun.values().map(Vec::len).sum();
     println!(
-        "{} runs acknowledged, {} begun {executions} times, {trouble}, ended as {tally:?}",
+        "{} runs acknowledged, {} begun {executions} times, {trouble}, ended as {tally:?}; \
+         of {RATED} {} within {RATE_PERIOD:?} at most",
         happened.acknowledged.len(),
         happened.begun.len(),
+        happened.most_within_period(),
     );
     assert!(tally.get(&End::Succeeded).is_some_and(|count| *count > tally.len()), "{tally:?}");
 }
@@ -378,6 +406,10 @@ pub(super) fn check(happened: &Happened, ended: &[EndedRun], trouble: &str) {
 /// Everything that is wrong, if anything is.
 fn faults(happened: &Happened, ended: &[EndedRun]) -> Vec<String> {
     let mut faults = happened.faults.clone();
+    let within = happened.most_within_period();
+    if within > RATE_RUNS {
+        faults.push(format!("{within} runs of {RATED} were given within {RATE_PERIOD:?}"));
+    }
     let mut ends: BTreeMap<&str, &EndedRun> = BTreeMap::new();
     for run in ended.iter().filter(|ended| ended.run.queue.is_some()) {
         if ends.insert(&run.id, run).is_some() {
@@ -475,6 +507,9 @@ mod tests {
         noticed("two runs with the key", |happened, _| {
             happened.begins(&claimed("one", 1, 1));
             happened.begins(&claimed("two", 1, 1));
+        });
+        noticed("of mail were given within", |happened, _| {
+            happened.rated = vec![(7, 9); RATE_RUNS + 1];
         });
         noticed("of thumbnails execute", |happened, _| {
             for index in 0..=NARROW_MAX {

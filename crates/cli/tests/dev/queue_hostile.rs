@@ -222,7 +222,12 @@ async fn stays_well(polls: usize, beats: usize) {
     }
     let room = WORKERS_PER_PROJECT_MAX.saturating_sub(known);
     let surplus = beats.saturating_sub(room);
-    assert_eq!(refused, surplus, "a shard knows so many workers of a project and no more");
+    // A poll that was sent before it was hung up may be heard meanwhile, and takes a place.
+    assert!((surplus..=surplus + polls).contains(&refused), "{refused} of {beats}, {known} before");
+    if refused > 0 {
+        let known = client.workers().await.unwrap().items.len();
+        assert_eq!(known, WORKERS_PER_PROJECT_MAX, "a shard knows so many of a project, no more");
+    }
     for index in 0..beats {
         // The same again and again: nothing comes of it.
         let beat = BeatRequest {

@@ -79,6 +79,20 @@ async fn every_run_ends_in_one_state_though_servers_of_a_cluster_are_killed() {
     storm_on(&postgres.url(), 1_500, 3).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_run_ends_in_one_state_though_servers_on_redis_are_killed() {
+    let _machine = machine::works().await;
+    let redis = tokio::task::block_in_place(|| redis::Setup::durable().start());
+    storm_on(&redis.url(), 500, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_run_ends_in_one_state_though_servers_on_etcd_are_killed() {
+    let _machine = machine::works().await;
+    let etcd = tokio::task::block_in_place(|| Etcd::start(1, &Setup::default()));
+    storm_on(&format!("etcd://{}/queues", etcd.hosts()), 500, 2).await;
+}
+
 /// What the long ones do, which take some minutes each.
 const RUNS_LONG: usize = 20_000;
 const KILLS_ON_FILE_LONG: usize = 250;

@@ -39,7 +39,7 @@ pub struct RunFilter {
 }
 
 impl Client {
-    /// Starts a run now, and waits up to `wait` for its end.
+    /// Starts a run now, and waits up to `wait` for its end, also while no server answers.
     pub async fn run(&self, name: &str, wait: Option<Duration>) -> Result<Started, ClientError> {
         let begun = Instant::now();
         let text = wait.map(|wait| format!("{}s", wait.as_secs()));
@@ -52,7 +52,11 @@ impl Client {
             && wait.is_some_and(|wait| begun.elapsed() < wait)
         {
             tokio::time::sleep(LOOK).await;
-            started.run = Some(self.run_by_id(&started.id).await?);
+            match self.run_by_id(&started.id).await {
+                Ok(run) => started.run = Some(run),
+                Err(ClientError::Unreachable { .. } | ClientError::Unavailable { .. }) => {}
+                Err(why) => return Err(why),
+            }
         }
         Ok(started)
     }

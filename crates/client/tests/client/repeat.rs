@@ -160,6 +160,23 @@ async fn a_run_that_was_started_before_its_answer_was_lost_is_waited_for_all_the
 }
 
 #[tokio::test]
+async fn a_run_is_waited_for_while_the_server_is_started_again() {
+    let run = serde_json::json!({
+        "id": "run_1", "slot": "2027-01-15T00:00:00Z", "on_demand": true, "state": "succeeded", "attempt": 1,
+        "attempts": [],
+    });
+    let away = || [Act::Before, unavailable("")];
+    let acts = [Act::After, Act::Answer(202, r#"{"id": "run_1"}"#.to_owned())];
+    let acts =
+        acts.into_iter().chain(away()).chain(away()).chain([Act::Answer(200, run.to_string())]);
+    let script = Script::play(acts);
+    let client = script.builder().retries(1).build().unwrap();
+    let told = client.run("hello", Some(Duration::from_secs(20))).await.unwrap();
+    assert!(told.run.is_some_and(|run| run.state.is_end()));
+    assert_eq!(script.asked().len(), 7);
+}
+
+#[tokio::test]
 async fn a_secret_that_was_lost_with_its_answer_is_not_made_up() {
     let made = serde_json::json!({ "key": {
         "id": "key_1", "name": "ci", "scopes": ["read"], "created": "2027-01-15T00:00:00Z", "author": "a",

@@ -7,8 +7,8 @@
 //! shard/<n>/page/<bucket>/<reverse day>/<reverse round>.<chain number>.<piece>
 //! ```
 //!
-//! A trigger is in one of 1,024 buckets for ever, and a line is in the page of its slot's day. The round is
-//! the number of the newest segment that was merged. Pages of a day that has too many small ones are merged
+//! A trigger is in one of 1,024 buckets for ever, and a line is in the page of its slot's day; that of a run which was
+//! submitted to a queue is in the page of the day of its end ([`Line::filed`]). The round is the number of the newest segment that was merged. Pages of a day that has too many small ones are merged
 //! once more, under the round of the oldest of them and the number that the chain has then.
 //!
 //! **Nothing is missed.** What is merged is written before what it was merged from is deleted, and it comes
@@ -71,7 +71,7 @@ impl Bucket {
 /// Whose lines share pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Home {
-    /// All lines of some triggers, by the day of their slot.
+    /// All lines of some triggers, by the day by which they are filed.
     Bucket(Bucket),
     /// The exceptions of a project, by the day on which they were written.
     Exceptions(ProjectId),
@@ -95,7 +95,7 @@ impl Home {
     /// By what its lines are in order.
     pub fn instant(self, line: &Line) -> Instant {
         match self {
-            Self::Bucket(_) => line.slot(),
+            Self::Bucket(_) => line.filed(),
             Self::Exceptions(_) => line.written(),
         }
     }
@@ -331,8 +331,8 @@ pub fn merge_from(
     let lines: Vec<Line> = segments.into_iter().flat_map(|(_, segment)| segment.lines).collect();
     plan.index = index(shard, &lines, round, 0, page_bytes);
     let mut sorted: BTreeMap<(Bucket, PastDay), Vec<Line>> = BTreeMap::new();
-    for line in lines.into_iter().filter(|line| line.slot() >= before) {
-        let place = (Bucket::of(line.trigger()), PastDay::of(line.slot()));
+    for line in lines.into_iter().filter(|line| line.filed() >= before) {
+        let place = (Bucket::of(line.trigger()), PastDay::of(line.filed()));
         sorted.entry(place).or_default().push(line);
     }
     for ((bucket, day), lines) in sorted {

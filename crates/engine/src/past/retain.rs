@@ -1,6 +1,6 @@
 //! What of the past is kept, and how the rest goes.
 //!
-//! Lines go when their slot is too old, when their trigger has enough newer ones, or when the store has more
+//! Lines go when their slot (or, of a run that was submitted, its end) is too old, when their trigger has enough newer ones, or when the store has more
 //! than it may have. Whole pages are deleted where all of their lines go; where a rule cuts through, a page
 //! is written again with what stays, under its own key: whoever reads sees the one or the other. In each
 //! case the floor is raised first ([`super::floor`]).

@@ -63,6 +63,8 @@ struct KnownWorker {
     last_request: u64,
     /// When (steady) it was last heard; never by this owner, if it is only known from records.
     heard: Option<u64>,
+    /// When (steady) a claim of it was answered that waited in vain: it had nothing to say before.
+    answered: Option<u64>,
     /// Which arrival its claim is that waits.
     waits: Option<u64>,
     is_draining: bool,
@@ -199,7 +201,7 @@ impl Workers {
         let claimant = Claimant {
             worker: Arc::clone(&request.worker),
             incarnation: request.incarnation,
-            since: request.since,
+            since: Some(request.since),
             claim: request.number,
             lease_ms: request.lease_ms,
         };
@@ -455,6 +457,11 @@ impl Workers {
         while let Some(&(_, arrival)) =
             self.by_end.first().filter(|(until, _)| *until <= now.steady)
         {
+            let claim = self.waiting.get(&arrival);
+            if let Some(known) = claim.and_then(|claim| self.known.get_mut(&claim.claimant.worker))
+            {
+                known.answered = Some(now.steady);
+            }
             answers.extend(self.answer_waiting(arrival, Vec::new()));
         }
         let mut next = self.by_queue.first().copied();
@@ -527,6 +534,7 @@ impl KnownWorker {
             settled: 0,
             last_request: 0,
             heard: None,
+            answered: None,
             waits: None,
             is_draining: false,
             queues: Vec::new(),
@@ -537,12 +545,14 @@ impl KnownWorker {
 
     /// For people, without its queues.
     fn view(&self, name: &Arc<str>, running: usize, now: Now) -> WorkerView {
-        let heard_ms_ago = self.heard.map(|heard| now.steady.saturating_sub(heard));
+        let ago = |at: u64| now.steady.saturating_sub(at);
+        let heard_ms_ago = self.heard.map(ago);
+        let quiet_ms = self.heard.max(self.answered).map(ago);
         WorkerView {
             name: Arc::clone(name),
             incarnation: self.incarnation,
             heard_ms_ago,
-            is_silent: heard_ms_ago.is_none_or(|ago| ago > two_beats(self.lease_ms)),
+            is_silent: quiet_ms.is_none_or(|quiet| quiet > two_beats(self.lease_ms)),
             is_waiting: self.waits.is_some(),
             is_draining: self.is_draining,
             queues: Vec::new(),

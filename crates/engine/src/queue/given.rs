@@ -43,9 +43,10 @@ pub struct Claimant {
     pub worker: Arc<str>,
     /// Which life of the worker: greater than all before.
     pub incarnation: u64,
-    /// Which log the worker keeps of what it begins: the life with which that log began, or 0.
-    #[serde(default)]
-    pub since: u64,
+    /// Which log the worker keeps of what it begins: the life with which that log began, or 0. A record of a
+    /// former server does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
     /// The number of the request that claimed it.
     pub claim: u64,
     /// So long may the worker be silent, by its own account.
@@ -412,7 +413,13 @@ mod tests {
     const FAILED: AttemptResult = AttemptResult::Failed { retry_after: None };
 
     fn claimant(worker: &str) -> Claimant {
-        Claimant { worker: worker.into(), incarnation: 1, since: 0, claim: 1, lease_ms: 4_000 }
+        Claimant {
+            worker: worker.into(),
+            incarnation: 1,
+            since: Some(0),
+            claim: 1,
+            lease_ms: 4_000,
+        }
     }
 
     fn given() -> GivenRecord {

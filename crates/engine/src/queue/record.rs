@@ -52,6 +52,9 @@ pub struct QueueRecord {
     /// Since when its oldest run waits for longer than it may, if somebody was told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdue: Option<Instant>,
+    /// Since when runs that were submitted to it fail, if somebody was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Instant>,
     /// When it came to be.
     pub created: Instant,
     /// When its settings were written.

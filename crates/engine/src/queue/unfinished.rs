@@ -358,6 +358,17 @@ impl UnfinishedRuns {
         queue.backlog.set_per_key_max(limits.per_key.unwrap_or(u32::MAX));
     }
 
+    /// Limits are so much higher as runs are given, which is what [`Mutant::FormerUncounted`] does.
+    pub(crate) fn make_room_for_given(&mut self) {
+        for queue in self.queues.values_mut() {
+            let given = queue.executing;
+            let raised = |max: Option<u32>| max.map(|max| max + given);
+            queue.limits.concurrency = raised(queue.limits.concurrency);
+            let per_key = raised(queue.limits.per_key).unwrap_or(u32::MAX);
+            queue.backlog.set_per_key_max(per_key);
+        }
+    }
+
     fn submit(&mut self, run: &SubmittedRun) {
         let ClaimOrder { priority, due, sequence } = run.order;
         self.end(sequence);

@@ -118,7 +118,7 @@ pub enum Heard {
 /// What a worker does, as far as a shard knows. Of a worker that several shards know the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkerActivity {
-    /// It was not heard of for two beats, and no claim of it waits: it has ended, or cannot be heard.
+    /// It was not heard of for two beats, nor waited a claim of it meanwhile: it has ended, or cannot be heard.
     Silent,
     /// It has no runs, and no claim of it waits.
     Idle,
@@ -139,7 +139,7 @@ pub struct WorkerView {
     pub incarnation: u64,
     /// So long ago it was heard, in milliseconds; never by this owner, if that is none.
     pub heard_ms_ago: Option<u64>,
-    /// Whether it was not heard of for two beats.
+    /// Whether it was not heard of for two beats, not counting those for which a claim of it waited in vain.
     pub is_silent: bool,
     /// Whether it waits for runs.
     pub is_waiting: bool,

@@ -290,7 +290,8 @@ pub enum Rejection {
     #[error("its project is disabled, or the scheduler is stopped: let it go on first")]
     ProjectIsDisabled,
     #[error(
-        "the project has reached its limit of {max} for {limit}: delete what is not needed, or ask an admin for more"
+        "the project has reached its limit of {max} for {limit}: {}, or ask an admin for more",
+        limit.remedy()
     )]
     OverLimit { limit: Limit, max: u64 },
     #[error("there is no such queue")]

@@ -236,7 +236,8 @@ impl Loading {
     /// Which run a unique key stands for.
     pub fn unique(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let record: UniqueRecord = read(key, bytes)?;
-        if let Some(queue) = key.rsplit('/').nth(1).and_then(|text| text.parse().ok()) {
+        let queue = key.rsplit('/').nth(1).and_then(|text| text.parse().ok());
+        if let Some(queue) = pick(Mutant::UniqueUnread, queue, None) {
             self.apply(&Delta::Unique(queue, record.into()));
         }
         Ok(())

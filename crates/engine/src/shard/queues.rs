@@ -11,6 +11,7 @@ use crate::instant::Instant;
 use crate::limits::{
     ACTIONS_KEPT_BYTES_MAX, QUEUE_WAITING_MAX, QUEUES_PER_SHARD_MAX, WAITING_PER_LONG_RUN,
 };
+use crate::mutant::{Mutant, also};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::claim::Workers;
 use crate::queue::dead::DeadRuns;
@@ -22,6 +23,7 @@ use super::attempts::by_wall;
 use super::command::Rejection;
 use super::output::Outputs;
 use super::queue_alert::QueueAlerts;
+use super::queue_failure::QueueFailures;
 use super::queue_sight::QueueSight;
 use super::runs::RunsBefore;
 use super::{Now, Ticket};
@@ -35,6 +37,7 @@ pub(super) struct Queues {
     /// What claims that wait are told besides: queues that they named and that cannot be made.
     pub(super) refused: HashMap<Ticket, Vec<Box<str>>>,
     pub(super) alerts: QueueAlerts,
+    pub(super) failures: QueueFailures,
     pub(super) sight: QueueSight,
     pub(super) outputs: Outputs,
     pub(super) dead: DeadRuns,
@@ -67,12 +70,14 @@ impl Queues {
         self.resumes.extend(until.map(|until| (until, serial)));
         self.records.insert(serial, Arc::clone(record));
         self.alerts.watch(record);
+        self.failures.write(record);
         self.limit(serial);
     }
 
     pub(super) fn forget(&mut self, serial: SerialId) {
         self.forget_pause(serial);
         self.alerts.forget(serial);
+        self.failures.forget(serial);
         self.sight.forget(serial);
         if let Some(record) = self.records.remove(&serial) {
             self.by_name.remove(&(record.id.project, record.name.clone()));
@@ -145,6 +150,7 @@ impl Queues {
             runs,
             refused: HashMap::new(),
             alerts: QueueAlerts::default(),
+            failures: QueueFailures::default(),
             sight: QueueSight::default(),
             outputs: Outputs::default(),
             dead: DeadRuns::default(),
@@ -162,6 +168,7 @@ impl Queues {
         self.runs.advance(now.wall);
         self.dead.keep_queues(|queue| self.records.contains_key(&queue));
         self.workers = Workers::new(&self.runs, now);
+        also(Mutant::FormerUncounted, || self.runs.make_room_for_given());
     }
 
     /// So many runs of a queue may wait, by what the store takes.
@@ -175,6 +182,13 @@ impl Queues {
 
     pub(super) fn named(&self, project: ProjectId, name: &str) -> Option<&Arc<QueueRecord>> {
         self.records.get(self.by_name.get(&(project, name.into()))?)
+    }
+
+    /// How many runs of a project wait in its queues.
+    pub(super) fn waiting_of(&self, project: ProjectId) -> usize {
+        let from = self.by_name.range((project, Box::default())..);
+        let own = from.take_while(|((of, _), _)| *of == project);
+        own.map(|(_, serial)| self.runs.census(*serial).waiting).sum()
     }
 
     /// Whether nothing of a queue is given because somebody wants it so.

@@ -153,12 +153,16 @@ impl Runs {
         if !is_for_queue {
             return if self.has_room_for(more) { Ok(()) } else { Err(Rejection::TooManyRuns) };
         }
-        let (waiting, max) =
-            (self.before_queues_of.get(&project).copied().unwrap_or(0), RUNS_BEFORE_QUEUES_MAX);
+        let (waiting, max) = (self.before_queues_of(project), RUNS_BEFORE_QUEUES_MAX);
         if waiting + more > max {
             return Err(Rejection::TooManyRunsBeforeQueues { waiting, max });
         }
         Ok(())
+    }
+
+    /// How many runs with a record are for queues of a project.
+    pub(super) fn before_queues_of(&self, project: ProjectId) -> usize {
+        self.before_queues_of.get(&project).copied().unwrap_or(0)
     }
 
     /// How many runs with a record are for a queue.

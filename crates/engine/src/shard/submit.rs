@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{Birth, ProjectId, QueueId, RunId, SerialId};
 use crate::instant::Instant;
+use crate::mutant::{Mutant, also, pick};
 use crate::past::{End, Finished, Line, PastOfQueue};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::{Decided, EndedRun};
@@ -100,6 +101,7 @@ impl Shard {
             settings: QueueSettings::default(),
             paused: None,
             overdue: None,
+            failing: None,
             created: now.wall,
             written: now.wall,
             author: author.to_owned(),
@@ -133,7 +135,12 @@ impl Shard {
         for run in runs {
             taken.push(self.submit_one(&queue, run, &mut unit, now));
         }
-        if !unit.changes.is_empty() {
+        let mut later = Unit::default().by(now.wall);
+        also(Mutant::UniqueLater, || {
+            let is_unique = |change: &mut Delta| matches!(change, Delta::Unique(..));
+            later.changes = unit.changes.extract_if(.., is_unique).collect();
+        });
+        for unit in [unit, later].into_iter().filter(|unit| !unit.changes.is_empty()) {
             self.outbox.push(unit);
         }
         Ok(Done::Submitted(taken.into()))
@@ -370,7 +377,11 @@ impl Shard {
         let mut unit = Unit::of(Vec::with_capacity(2)).by(now.wall);
         unit.changes.push(self.leaves_queue(place, &finished));
         unit.changes.extend(unique_after(&ended.run, now));
-        let (failures, notice) = self.reckon(&finished, now, &mut unit);
+        let (failures, notice) = if finished.is_submitted() {
+            (None, self.reckon_submitted(ended.run.queue, &finished, now, &mut unit))
+        } else {
+            self.reckon(&finished, now, &mut unit)
+        };
         let (serial, end) = (finished.trigger, finished.end);
         unit.changes.push(Delta::Past(Line::Run(finished)));
         unit.changes.extend(notice);
@@ -448,7 +459,7 @@ pub(super) fn pause(author: String, note: String, until: Option<Instant>, now: N
 /// What becomes of the unique key of a run that is past: it counts for its window.
 fn unique_after(run: &SubmittedRun, now: Now) -> Option<Delta> {
     let UniqueKey { key, window_ms } = run.details.as_ref()?.unique.as_ref()?;
-    if *window_ms == 0 {
+    if pick(Mutant::UniqueGoneWithRun, *window_ms, 0) == 0 {
         return Some(Delta::UniqueGone(run.queue, key.clone()));
     }
     let until = Some(now.wall.after(std::time::Duration::from_millis(*window_ms)));

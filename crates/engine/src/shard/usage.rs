@@ -2,12 +2,13 @@
 //!
 //! What counts is known in memory: so many triggers, the bytes of their names, paths and bodies, and the runs of
 //! the busiest minute that their schedules allow. A trigger counts for as long as it is there, also while it is
-//! paused.
+//! paused. Runs that wait for workers count too, in queues and outside of full ones. What a trigger's schedule feeds counts,
+//! and is not refused: its schedule was allowed, and `waiting_max` bounds each queue.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, SubAssign};
 
-use crate::id::ProjectId;
+use crate::id::{ProjectId, SerialId};
 use crate::trigger::Definition;
 
 use super::Shard;
@@ -24,6 +25,8 @@ pub struct Usage {
     pub bytes: u64,
     /// Runs in the busiest minute.
     pub fires_per_minute: u64,
+    /// Runs that wait for workers.
+    pub waiting_runs: u64,
 }
 
 /// How much a project may have. What is not said is not limited.
@@ -33,6 +36,7 @@ pub struct Quota {
     pub triggers: Option<u64>,
     pub bytes: Option<u64>,
     pub fires_per_minute: Option<u64>,
+    pub waiting_runs: Option<u64>,
 }
 
 /// What is limited.
@@ -42,6 +46,7 @@ pub enum Limit {
     Triggers,
     Bytes,
     FiresPerMinute,
+    WaitingRuns,
 }
 
 impl Limit {
@@ -51,6 +56,15 @@ impl Limit {
             Self::Triggers => "triggers",
             Self::Bytes => "bytes",
             Self::FiresPerMinute => "fires_per_minute",
+            Self::WaitingRuns => "waiting_runs",
+        }
+    }
+
+    /// What makes room again.
+    pub(super) fn remedy(self) -> &'static str {
+        match self {
+            Self::Triggers | Self::Bytes | Self::FiresPerMinute => "delete what is not needed",
+            Self::WaitingRuns => "let workers claim some, or cancel some",
         }
     }
 }
@@ -70,6 +84,7 @@ impl Quota {
             (Limit::Triggers, (self.triggers, now.triggers, then.triggers)),
             (Limit::Bytes, (self.bytes, now.bytes, then.bytes)),
             (Limit::FiresPerMinute, fires),
+            (Limit::WaitingRuns, (self.waiting_runs, now.waiting_runs, then.waiting_runs)),
         ];
         for (limit, (most, now, then)) in pairs {
             if let Some(max) = most
@@ -87,13 +102,15 @@ impl Usage {
     fn of(definition: &Definition) -> Self {
         let Definition { name, target, schedule, .. } = definition;
         let bytes = name.len() + target.own_bytes();
-        Self { triggers: 1, bytes: bytes as u64, fires_per_minute: schedule.per_minute_max() }
+        let fires_per_minute = schedule.per_minute_max();
+        Self { triggers: 1, bytes: bytes as u64, fires_per_minute, waiting_runs: 0 }
     }
 
     pub(super) fn of_trigger(trigger: &Trigger) -> Self {
         let body = trigger.body().map_or(0, str::len);
         let bytes = (trigger.name().len() + trigger.path().len() + body) as u64;
-        Self { triggers: 1, bytes, fires_per_minute: trigger.kind.per_minute_max.into() }
+        let fires_per_minute = trigger.kind.per_minute_max.into();
+        Self { triggers: 1, bytes, fires_per_minute, waiting_runs: 0 }
     }
 }
 
@@ -105,6 +122,7 @@ impl Add for Usage {
             triggers: self.triggers.saturating_add(other.triggers),
             bytes: self.bytes.saturating_add(other.bytes),
             fires_per_minute: self.fires_per_minute.saturating_add(other.fires_per_minute),
+            waiting_runs: self.waiting_runs.saturating_add(other.waiting_runs),
         }
     }
 }
@@ -120,13 +138,15 @@ impl SubAssign for Usage {
         self.triggers -= other.triggers;
         self.bytes -= other.bytes;
         self.fires_per_minute -= other.fires_per_minute;
+        self.waiting_runs -= other.waiting_runs;
     }
 }
 
 impl Shard {
     /// How much a project has here.
     pub fn usage(&self, project: ProjectId) -> Usage {
-        self.triggers.usage(project)
+        let waiting = self.queues.waiting_of(project) + self.runs.before_queues_of(project);
+        Usage { waiting_runs: waiting as u64, ..self.triggers.usage(project) }
     }
 
     /// How much a project has here, and would have after a command; none, if the command changes nothing of that.
@@ -140,27 +160,36 @@ impl Shard {
                 then += Usage::of(definition);
             }
             // As many as it may start at a time.
-            Command::Backfill { .. } => then.fires_per_minute += backfill::RUNS_MAX as u64,
-            Command::Run { .. } => then.fires_per_minute += 1,
+            Command::Backfill { trigger, .. } => {
+                then += self.usage_of_runs(*trigger, backfill::RUNS_MAX as u64);
+            }
+            Command::Run { trigger, .. } => then += self.usage_of_runs(*trigger, 1),
+            Command::Submit { runs, .. } => then.waiting_runs += runs.len() as u64,
+            Command::Redrive { runs, .. } => then.waiting_runs += runs.len() as u64,
             Command::Pause { .. }
             | Command::Resume { .. }
             | Command::Cancel { .. }
             | Command::Delete { .. }
             | Command::Disable { .. }
             | Command::Enable { .. }
-            | Command::Submit { .. }
             | Command::SetQueue { .. }
             | Command::PauseQueue { .. }
             | Command::ResumeQueue { .. }
             | Command::DeleteQueue { .. }
             | Command::CancelRun { .. }
             | Command::CancelRuns { .. }
-            | Command::Redrive { .. }
             | Command::ReserveName { .. }
             | Command::ReleaseName { .. }
             | Command::Prune { .. } => return None,
         }
         Some((now, then))
+    }
+
+    /// What so many runs more of a trigger come to.
+    fn usage_of_runs(&self, trigger: SerialId, runs: u64) -> Usage {
+        let feeds = self.triggers.get(trigger).is_some_and(|trigger| trigger.feeds().is_some());
+        let waiting_runs = if feeds { runs } else { 0 };
+        Usage { fires_per_minute: runs, waiting_runs, ..Usage::default() }
     }
 }
 
@@ -169,7 +198,7 @@ mod tests {
     use super::*;
 
     fn usage(triggers: u64, fires_per_minute: u64) -> Usage {
-        Usage { triggers, bytes: 0, fires_per_minute }
+        Usage { triggers, fires_per_minute, ..Usage::default() }
     }
 
     #[test]

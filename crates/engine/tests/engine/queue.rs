@@ -38,7 +38,7 @@ const TRIED: u64 = 1_500;
 const TRIED_LONG: u64 = 5_000;
 
 /// Bugs put in on purpose, each with a world that is known to catch it.
-const KNOWN: [(Mutant, Mode, u64); 29] = [
+const KNOWN: [(Mutant, Mode, u64); 33] = [
     (Mutant::WithdrawnUnsettled, Mode::All, 0),
     (Mutant::OldIncarnationHeard, Mode::All, 7),
     (Mutant::IncarnationsUnread, Mode::All, 163),
@@ -68,6 +68,10 @@ const KNOWN: [(Mutant, Mode, u64); 29] = [
     (Mutant::ClaimedGoneEarly, Mode::Servers, 0),
     (Mutant::RateUnrecorded, Mode::All, 2),
     (Mutant::RedrivenStaysDead, Mode::Lease, 14),
+    (Mutant::UniqueUnread, Mode::All, 0),
+    (Mutant::UniqueLater, Mode::Servers, 20),
+    (Mutant::UniqueGoneWithRun, Mode::Lease, 0),
+    (Mutant::FormerUncounted, Mode::All, 0),
 ];
 
 #[test]

@@ -24,6 +24,8 @@ mod queue;
 mod queue_alert;
 #[path = "shard/queue_bound.rs"]
 mod queue_bound;
+#[path = "shard/queue_failure.rs"]
+mod queue_failure;
 
 use std::time::Duration;
 

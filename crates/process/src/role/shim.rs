@@ -70,8 +70,8 @@ pub(super) fn run(arguments: Vec<OsString>) -> ! {
         cgroups.remove();
         let (end, cause, duration) = (End::Unseen, Cause::Unconfirmed, Duration::ZERO);
         let _ = Report::Started.send(&control, &[]);
-        let ended = Report::Ended { end, cause, duration, usage: usage(), kill_late: None };
-        let _ = ended.send(&control, &[]);
+        let report = Report::Ended { end, cause, duration, usage: usage(), kill_late: None };
+        let _ = report.send(&control, &[]);
         exit(0)
     }
     let given = Given::of(descriptors, has_progress).expect("the supervisor is this binary");
@@ -194,7 +194,7 @@ impl<'a> Watch<'a> {
             timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC).map_err(failed)?;
         cgroups.enter().map_err(|why| (Fault::Program, why))?;
         let Given { progress, about, stdin, stdout, stderr, lock } = given;
-        let child = start(progress, about, [stdin, stdout, stderr]);
+        let child = start(progress.as_ref(), about, [stdin, stdout, stderr]);
         cgroups.go_home();
         cgroups.tighten();
         let program = Pid::from_child(&child?);
@@ -372,7 +372,7 @@ fn see(program: Pid, end: &mut Option<(End, Duration)>, pid: Pid, status: WaitSt
 /// Starts the program. A signal that somebody sends the whole unit may end the shim in between, where no namespace
 /// protects it: then launch ends what there is.
 fn start(
-    progress: Option<OwnedFd>,
+    progress: Option<&OwnedFd>,
     about: OwnedFd,
     [stdin, stdout, stderr]: [OwnedFd; 3],
 ) -> Result<Child, (Fault, std::io::Error)> {
@@ -393,7 +393,7 @@ fn start(
         .stdout(stdout)
         .stderr(stderr)
         .process_group(0);
-    if let Some(progress) = &progress {
+    if let Some(progress) = progress {
         fcntl_setfd(progress, FdFlags::empty()).map_err(|why| (Fault::Program, why.into()))?;
         command.env(PROGRESS_VARIABLE, progress.as_raw_fd().to_string());
     }

@@ -1,45 +1,18 @@
 //! Trees that end at an instant unless they are confirmed, whatever their supervisor does.
-//!
-//! How soon an instant may be depends on the machine: on a busy one it may be over before the program has begun, or before
-//! the test has done what it had to do before. Then it is tried again with twice the time.
 
-use std::ops::ControlFlow;
 use std::time::Duration;
 
-use process::{Cause, Deadline, End, Isolation, Started, since_boot};
-use rustix::process::{Pid, Signal, kill_process};
+use process::{Cause, Deadline, End, Started, since_boot};
+use rustix::process::{Pid, Signal};
 
-use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state};
+use crate::stage::{
+    As, DONE, Mark, SOON_MAX, Supervisor, TOO_SOON, deadline_variable, each_isolation, isolations,
+    sh, signal, start, state, stop, until_after,
+};
 
 /// Says so to whoever listens.
 const DEAF: &str =
     "trap '' TERM INT HUP; (setsid sleep 1000 &); echo deaf; while :; do sleep 1000; done";
-
-/// Long enough for a start.
-const SOON: Duration = Duration::from_millis(500);
-
-/// Long enough for anything.
-const SOON_MAX: Duration = Duration::from_secs(64);
-
-/// Tries each isolation, with more time again and again as long as an instant came too soon.
-async fn each_isolation(attempt: impl AsyncFn(Isolation, Duration) -> ControlFlow<()>) {
-    for isolation in isolations() {
-        let mut soon = SOON;
-        while attempt(isolation, soon).await.is_continue() {
-            soon *= 2;
-            assert!(soon <= SOON_MAX, "{isolation}: no time is enough");
-        }
-    }
-}
-
-const TOO_SOON: ControlFlow<()> = ControlFlow::Continue(());
-
-const DONE: ControlFlow<()> = ControlFlow::Break(());
-
-async fn until_after(instant: Duration) {
-    let is_over = async || (since_boot() > instant).then_some(());
-    rig::until("an instant is over", SOON_MAX, is_over).await;
-}
 
 #[tokio::test]
 async fn a_tree_that_nobody_confirms_is_killed_at_its_instant() {
@@ -108,12 +81,9 @@ async fn a_late_shim_hears_all_that_was_confirmed_before_it_judges() {
         let Started { mut tree, stdout: _stdout, .. } = start(isolation, &program).await;
         let shim = i32::try_from(tree.guards().shim.unwrap()).unwrap();
         let shim = Pid::from_raw(shim).unwrap();
-        // If its time was over sooner, it is not there.
-        let _ = kill_process(shim, Signal::STOP);
-        rig::until("the shim is stopped", rig::PATIENCE, async || {
-            matches!(state(shim), None | Some('T' | 'Z')).then_some(())
-        })
-        .await;
+        let launch = i32::try_from(tree.guards().launch.unwrap()).unwrap();
+        // If its time was over sooner, it is not there. Launch would let it go on.
+        stop([Pid::from_raw(launch).unwrap(), shim]).await;
         if since_boot() >= until {
             return TOO_SOON;
         }
@@ -151,19 +121,15 @@ async fn a_stop_does_not_keep_a_tree_beyond_its_instant() {
 #[tokio::test]
 async fn a_tree_ends_at_its_instant_while_its_supervisor_is_stopped() {
     each_isolation(async |isolation, soon| {
-        let soon = format!("TEST_UNTIL_MS={}", soon.as_millis());
-        let words = ["env", &soon];
+        let deadline = deadline_variable(Deadline::sudden(since_boot() + soon));
+        let words = ["env", &deadline];
         let mut supervisor = Supervisor::start_through(&words, As::Me, isolation.word(), DEAF);
         supervisor.started().await;
         if supervisor.line().await != "deaf" {
             return TOO_SOON;
         }
         let id = supervisor.id();
-        signal(id, Signal::STOP);
-        rig::until("it is stopped", rig::PATIENCE, async || {
-            matches!(state(id), Some('T' | 'Z')).then_some(())
-        })
-        .await;
+        stop([id]).await;
         if supervisor.mark.members().is_empty() {
             return TOO_SOON;
         }

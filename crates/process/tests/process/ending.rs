@@ -4,9 +4,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use process::{Cause, End, Isolation, Started, Tree};
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
-use crate::stage::{Bystander, Mark, isolations, sh, signal, start, state};
+use crate::stage::{Bystander, Mark, isolations, sh, start, stop};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(1000);
@@ -215,9 +215,7 @@ async fn a_program_that_was_stopped_by_a_signal_is_stopped_by_us() {
         let Started { mut tree, mut stdout, .. } = start(isolation, &program).await;
         stdout.read(&mut [0; 100]).await.unwrap();
         let id = Pid::from_raw(program_of(&tree)).unwrap();
-        signal(id, Signal::STOP);
-        rig::until("it is stopped", rig::PATIENCE, async || (state(id) == Some('T')).then_some(()))
-            .await;
+        stop([id]).await;
         tree.stop(LONG);
         let outcome = tree.ended().await.unwrap();
         assert_eq!((outcome.end, outcome.cause), (End::Exited(4), Cause::Stopped), "{isolation}");

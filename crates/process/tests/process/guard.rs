@@ -5,7 +5,7 @@ use std::time::Duration;
 use process::{Cause, End, Started};
 use rustix::process::{Pid, Signal};
 
-use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state};
+use crate::stage::{As, Mark, Supervisor, isolations, sh, signal, start, state, stop};
 
 const STUBBORN: &str = "trap '' TERM INT HUP; \
     for i in 1 2 3 4 5 6 7 8 9 10; do ( setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait' & ) & done; \
@@ -41,9 +41,7 @@ async fn nothing_survives_a_supervisor_that_is_killed_while_it_is_stopped() {
         let guards = supervisor.started().await;
         supervisor.mark.grown_to(STUBBORN_LEN).await;
         let id = supervisor.id();
-        signal(id, Signal::STOP);
-        rig::until("it is stopped", rig::PATIENCE, async || (state(id) == Some('T')).then_some(()))
-            .await;
+        stop([id]).await;
         assert!(supervisor.mark.members().len() >= STUBBORN_LEN, "a pause ends nothing");
         signal(id, Signal::KILL);
         let took = supervisor.mark.gone();
@@ -147,11 +145,26 @@ async fn a_stopped_shim_does_not_keep_a_tree_from_its_end() {
         let mark = Mark::new();
         let Started { mut tree, .. } = start(isolation, &mark.on(sh(STUBBORN))).await;
         mark.grown_to(STUBBORN_LEN).await;
-        signal(pid(tree.guards().shim), Signal::STOP);
+        // Launch would let it go on.
+        stop([tree.guards().launch, tree.guards().shim].map(pid)).await;
         tree.kill();
         let outcome = tree.ended().await.unwrap();
         mark.is_gone();
         assert_eq!((outcome.end, outcome.cause), (End::Signaled(9), Cause::Killed), "{isolation}");
+    }
+}
+
+/// Nobody but a shim ends a tree whose supervisor is dead, so it is not left to whoever stopped it.
+#[tokio::test]
+async fn nothing_survives_its_supervisor_though_its_shim_was_stopped() {
+    for isolation in isolations() {
+        let mut supervisor = Supervisor::start(As::Me, isolation.word(), STUBBORN);
+        let guards = supervisor.started().await;
+        supervisor.mark.grown_to(STUBBORN_LEN).await;
+        signal(guards.shim, Signal::STOP);
+        signal(supervisor.id(), Signal::KILL);
+        supervisor.mark.gone();
+        both_gone(guards.launch, guards.shim).await;
     }
 }
 

@@ -7,7 +7,7 @@ use process::{Launcher, Program, Started, Wanted};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal};
 
-use crate::stage::{As, SUPERVISOR, Supervisor, TheirGuards, isolations, sh, signal, state};
+use crate::stage::{As, SUPERVISOR, Supervisor, TheirGuards, isolations, sh, signal, state, stop};
 
 const DEAF: &str = "trap '' TERM INT HUP; \
     for i in 1 2 3 4 5 6 7 8; do ( setsid sh -c 'trap \"\" TERM HUP; sleep 1000 & wait' & ) & done; \
@@ -40,13 +40,6 @@ async fn holder(isolation: &str, path: &Path) -> (Supervisor, TheirGuards) {
     (supervisor, guards)
 }
 
-/// Stops a guard, and waits until it is stopped.
-async fn stop(guard: Pid) {
-    signal(guard, Signal::STOP);
-    rig::until("it is stopped", rig::PATIENCE, async || (state(guard) == Some('T')).then_some(()))
-        .await;
-}
-
 async fn dead(pid: Pid) {
     rig::until("it is dead", rig::PATIENCE, async || {
         matches!(state(pid), None | Some('Z')).then_some(())
@@ -72,7 +65,8 @@ async fn the_lock_of_a_killed_supervisor_is_held_while_its_tree_goes_on() {
     for isolation in isolations() {
         let file = file();
         let (supervisor, guards) = holder(isolation.word(), file.path()).await;
-        stop(guards.shim).await;
+        // Launch would let a stopped shim go on.
+        stop([guards.launch, guards.shim]).await;
         signal(supervisor.id(), Signal::KILL);
         dead(supervisor.id()).await;
         assert!(!is_free(file.path()), "{isolation}: guards live");
@@ -92,7 +86,7 @@ async fn the_lock_is_held_by_launch_when_the_shim_is_killed() {
     for isolation in isolations() {
         let file = file();
         let (supervisor, guards) = holder(isolation.word(), file.path()).await;
-        stop(guards.launch).await;
+        stop([guards.launch]).await;
         signal(supervisor.id(), Signal::KILL);
         signal(guards.shim, Signal::KILL);
         dead(guards.shim).await;

@@ -5,6 +5,7 @@
 //! has, so they are found wherever they went.
 
 mod confirmation;
+mod deadline;
 mod ending;
 mod guard;
 mod init;
@@ -13,3 +14,4 @@ mod lock;
 mod permission;
 mod running;
 mod stage;
+mod stream;

@@ -1,11 +1,15 @@
 //! What the tests share: trees that can be found again, and supervisors that can be killed.
+//!
+//! How soon an instant may be depends on the machine: on a busy one it may be over before the program has begun, or before
+//! the test has done what it had to do before. Then it is tried again with twice the time.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use process::{Isolation, Launcher, Program, Started, Wanted};
+use process::{Deadline, Isolation, Launcher, Program, Started, Wanted, since_boot};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::ChildStdout;
@@ -26,15 +30,50 @@ pub(crate) fn isolations() -> Vec<Isolation> {
     vec![Isolation::UserNamespace, Isolation::Group]
 }
 
-/// Starts programs with this isolation.
+/// Starts programs with this isolation, through the small guard; supervisors guard their programs themselves.
 pub(crate) fn launcher(isolation: Isolation) -> Launcher {
-    Launcher::through(Path::new(SUPERVISOR), Wanted::Exactly(isolation))
+    let guard = Path::new(env!("CARGO_BIN_EXE_watchbell-guard"));
+    Launcher::through(guard, Wanted::Exactly(isolation))
 }
 
 /// Starts a program with this isolation.
 pub(crate) async fn start(isolation: Isolation, program: &Program) -> Started {
     let started = launcher(isolation).start(program).await;
     started.unwrap_or_else(|why| panic!("{isolation}: {why}"))
+}
+
+/// Long enough for a start.
+const SOON: Duration = Duration::from_millis(500);
+
+/// Long enough for anything.
+pub(crate) const SOON_MAX: Duration = Duration::from_secs(64);
+
+/// What an attempt says whose time was too short.
+pub(crate) const TOO_SOON: ControlFlow<()> = ControlFlow::Continue(());
+
+/// What an attempt says that had time enough.
+pub(crate) const DONE: ControlFlow<()> = ControlFlow::Break(());
+
+/// Tries each isolation, with more time again and again as long as an instant came too soon.
+pub(crate) async fn each_isolation(attempt: impl AsyncFn(Isolation, Duration) -> ControlFlow<()>) {
+    for isolation in isolations() {
+        let mut soon = SOON;
+        while attempt(isolation, soon).await.is_continue() {
+            soon *= 2;
+            assert!(soon <= SOON_MAX, "{isolation}: no time is enough");
+        }
+    }
+}
+
+pub(crate) async fn until_after(instant: Duration) {
+    let is_over = async || (since_boot() > instant).then_some(());
+    rig::until("an instant is over", SOON_MAX, is_over).await;
+}
+
+/// What tells a supervisor the deadline of its tree.
+pub(crate) fn deadline_variable(deadline: Deadline) -> String {
+    let Deadline { stop_at, kill_at } = deadline;
+    format!("TEST_DEADLINE={},{}", stop_at.as_nanos(), kill_at.as_nanos())
 }
 
 /// A shell that runs a script, with the usual commands.
@@ -112,6 +151,17 @@ pub(crate) fn pids() -> impl Iterator<Item = i32> {
 pub(crate) fn state(pid: Pid) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Stops processes by a signal, one after the other, each for certain or dead.
+pub(crate) async fn stop(pids: impl IntoIterator<Item = Pid>) {
+    for pid in pids {
+        let _ = kill_process(pid, Signal::STOP);
+        rig::until("it is stopped", rig::PATIENCE, async || {
+            matches!(state(pid), None | Some('T' | 'Z')).then_some(())
+        })
+        .await;
+    }
 }
 
 pub(crate) fn signal(pid: Pid, signal: Signal) {

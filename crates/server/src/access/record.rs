@@ -85,6 +85,9 @@ pub struct QuotaRecord {
     /// How many bytes of what its triggers say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// How many runs that wait for workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_runs: Option<u64>,
 }
 
 /// Where a project's notifications go.

@@ -141,7 +141,7 @@ impl Authenticator {
             }
             return Err(unknown(
                 "no-key",
-                "this server wants a key: send it as authorization: Bearer wbk_…, or give it to the command line by --key-file or WATCHBELL_KEY",
+                "this server wants a key: send it as authorization: Bearer wbk_…, or give it to the command line by --key-file or WATCHBELL_KEY, and to a library as its key",
             ));
         };
         let text = given.to_str().ok().and_then(|text| {

@@ -173,7 +173,7 @@ impl Caller {
         batch: bool,
     ) -> Result<Arc<[Taken]>, CallError> {
         let Some(idempotency) = &self.idempotency else {
-            return handle.command(shard, command).await;
+            return self.go_on(handle, shard, command).await;
         };
         idempotency.check(handle, shard).await?;
         let (request, at) = (idempotency.request.clone(), handle.now());
@@ -201,8 +201,8 @@ impl Caller {
     /// How much the project may have, if that is limited.
     fn quota(&self, handle: &NodeHandle) -> Option<(ProjectId, Quota)> {
         let limits = handle.access().book().project_by_id(self.project)?.limits;
-        let QuotaRecord { triggers, fires_per_minute, bytes } = limits;
-        let quota = Quota { triggers, bytes, fires_per_minute };
+        let QuotaRecord { triggers, fires_per_minute, bytes, waiting_runs } = limits;
+        let quota = Quota { triggers, bytes, fires_per_minute, waiting_runs };
         (quota != Quota::default()).then_some((self.project, quota))
     }
 

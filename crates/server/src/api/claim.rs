@@ -3,8 +3,8 @@
 //! A worker speaks to any server. What it says is split by the shards that its queues and runs live in: those of this
 //! server are asked here, those of another in one request to it, and the answers are put together. First they are asked one
 //! after the other for what is there, in the order of the worker's queues, so that nobody gives more than the worker has room
-//! for. If there is nothing, all of them wait at once; when one answers, the others are told that it is enough, and what
-//! they gave meanwhile is handed on as well, or back if it is too much.
+//! for. If there is nothing, those that have a queue of the worker's wait at once; when one answers, the others are told that
+//! it is enough, and what they gave meanwhile is handed on as well, or back if it is too much.
 //!
 //! What a run is about comes from the shard's memory, or is read from the store, in the order in which runs are claimed. A run
 //! of which the store does not have that any more fails: else it would be given for ever, before all others.
@@ -117,6 +117,8 @@ async fn answer(
         if gathered.has_something() || split.wait_ms() == 0 {
             return gathered.finish(&handle, &split).await;
         }
+        // Where it only has runs there is nothing to wait for, and that was heard.
+        places.retain(|place| split.has_queues_in(place.shards()));
     }
     // Nobody waits where all its queues are refused, unless it is so everywhere.
     if !split.names_only(&gathered.refused) {
@@ -283,6 +285,12 @@ impl Asker {
                     Ok((status, bytes)) if status.is_success() => Ok(PartAnswer::There(bytes)),
                     // It has too much to do, which others may not have.
                     Ok((StatusCode::TOO_MANY_REQUESTS, bytes)) => Ok(PartAnswer::TooMany(bytes)),
+                    // A server of a former version takes no request without queues, which others can answer.
+                    Ok((StatusCode::UNPROCESSABLE_ENTITY, _))
+                        if !self.split.has_queues_in(&shards) =>
+                    {
+                        Err(CallError::NoOwner { retry_after: UNAVAILABLE_RETRY_AFTER })
+                    }
                     // It says what is wrong with the request, as this server would.
                     Ok((status, bytes)) if status.is_client_error() => {
                         Ok(PartAnswer::Refused(status, bytes))

@@ -241,6 +241,8 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
     let trigger_id = trigger.map(|it| TriggerId { shard, project, serial: it.serial }.to_string());
     let part = QueuedPart {
         queue: view.queue.name.to_string(),
+        handler: None,
+        argv: Vec::new(),
         key: details.and_then(|details| details.key.as_ref()).map(|key| key.text.to_string()),
         labels: queue::labels(details.and_then(|details| details.labels.as_deref())),
         priority: Some(run.order.priority),
@@ -298,13 +300,13 @@ pub(super) fn stored_notify(notify: &Notify) -> NotifyRecord {
 }
 
 pub(super) fn limits(stored: QuotaRecord) -> ProjectLimits {
-    let QuotaRecord { triggers, fires_per_minute, bytes } = stored;
-    ProjectLimits { triggers, fires_per_minute, bytes }
+    let QuotaRecord { triggers, fires_per_minute, bytes, waiting_runs } = stored;
+    ProjectLimits { triggers, fires_per_minute, bytes, waiting_runs }
 }
 
 pub(super) fn stored_limits(limits: ProjectLimits) -> QuotaRecord {
-    let ProjectLimits { triggers, fires_per_minute, bytes } = limits;
-    QuotaRecord { triggers, fires_per_minute, bytes }
+    let ProjectLimits { triggers, fires_per_minute, bytes, waiting_runs } = limits;
+    QuotaRecord { triggers, fires_per_minute, bytes, waiting_runs }
 }
 
 pub(super) fn scope(stored: KeyScope) -> Scope {

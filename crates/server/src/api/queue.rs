@@ -339,6 +339,7 @@ fn tell(record: &QueueRecord, state: Option<QueueState>) -> Queue {
         spec: spec(&record.settings),
         paused: record.paused.as_ref().map(convert::pause),
         overdue: record.overdue.map(timestamp),
+        failing: record.failing.map(timestamp),
         state,
         revision: record.revision,
         created: timestamp(record.created),

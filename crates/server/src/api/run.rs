@@ -10,12 +10,15 @@ use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
 use engine::limits::{OWNER_RETRY_AFTER, RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Finished, Line};
+use engine::queue::submitted::{GivenPlace, RunPlace, SubmittedRun};
 use engine::shard::ShardAnswer;
 use engine::shard::command::Command;
 use engine::shard::record::past;
+use serde::Deserialize;
 
 use super::body::NoBody;
 use super::caller::{Act, Caller};
+use super::claim::payload;
 use super::convert::{self, Source};
 use super::forward::PeerClient;
 use super::owner::{self, Told};
@@ -31,6 +34,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How many of the latest batches are looked at for a run that is waited for.
 const WAIT_SEGMENTS_MAX: usize = 50;
+
+/// A run that was submitted is looked for among those that ended within so long first.
+const SUBMITTED_ENDS_SOON: Duration = Duration::from_secs(86_400);
 
 /// Pages of unfinished runs that are looked at for one run.
 const RUN_PAGES_MAX: usize = 10;
@@ -166,7 +172,14 @@ async fn find_queued(
     Ok(match owner::ask(handle, peers, run.shard, ask, &format!("/v1/runs/{run}")).await {
         Told::Here(ShardAnswer::Runs(views)) => {
             let silence = Silence::of(handle, project);
-            views.first().map(|view| convert::queued(view, silence.as_ref()))
+            let Some(view) = views.first() else { return Ok(None) };
+            let mut found = convert::queued(view, silence.as_ref());
+            let subject = read_subject(handle, run.shard, &view.run).await;
+            if let (Some(part), Some(subject)) = (&mut found.queued, subject) {
+                part.handler = subject.handler;
+                part.argv = subject.command.map_or_else(Vec::new, |command| command.argv);
+            }
+            Some(found)
         }
         Told::There(bytes) => serde_json::from_slice(&bytes).ok(),
         Told::Here(_) => None,
@@ -175,6 +188,35 @@ async fn find_queued(
             return Err(ApiError::unavailable(detail, OWNER_RETRY_AFTER));
         }
     })
+}
+
+/// What an unfinished run is about, as far as everybody is told who may look: neither its payload nor its environment.
+#[derive(Deserialize)]
+struct RunSubject {
+    handler: Option<String>,
+    command: Option<SubjectCommand>,
+}
+
+#[derive(Deserialize)]
+struct SubjectCommand {
+    argv: Vec<String>,
+}
+
+/// If it cannot be read now, the rest is told all the same.
+async fn read_subject(
+    handle: &NodeHandle,
+    shard: ShardId,
+    run: &SubmittedRun,
+) -> Option<RunSubject> {
+    let place = RunPlace {
+        queue: run.queue,
+        order: run.order,
+        has_body: run.has_body,
+        given: GivenPlace::Nowhere,
+    };
+    let read = payload::read_places(handle, shard, &[place]).await.ok()?;
+    let action = read.get(&run.order.sequence)?.action.as_ref()?;
+    serde_json::from_str(action.get()).ok()
 }
 
 pub(super) async fn cancel(
@@ -223,8 +265,21 @@ pub(super) async fn find(
             break;
         }
     }
-    let span = PastSpan { trigger: id.trigger, from: id.slot, to: id.slot };
-    let walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
-    let run = find_ended(handle, id, walk).await?.filter(|run| run.project == project);
+    // What was submitted is filed by its end, which most have soon.
+    let soon = id.slot.after(SUBMITTED_ENDS_SOON);
+    let spans = match &stored {
+        Some(_) => vec![(id.slot, id.slot)],
+        None => vec![(id.slot, soon), (soon, handle.now())],
+    };
+    let mut run = None;
+    for (from, to) in spans.into_iter().filter(|(from, to)| from <= to) {
+        let span = PastSpan { trigger: id.trigger, from, to };
+        let walk = PastWalk::of(store, id.shard, span, None, SEGMENTS_READ_MAX);
+        run = find_ended(handle, id, walk).await?;
+        if run.is_some() {
+            break;
+        }
+    }
+    let run = run.filter(|run| run.project == project);
     Ok(run.map(|run| source.finished(&run, stored.as_ref().map(Stored::name))))
 }

@@ -215,8 +215,13 @@ mod tests {
 
     /// Three runs are given together.
     fn claimed() -> (Attempts, Arc<GivenRecord>) {
-        let worker =
-            Claimant { worker: "0/w".into(), incarnation: 1, since: 0, claim: 2, lease_ms: 1_000 };
+        let worker = Claimant {
+            worker: "0/w".into(),
+            incarnation: 1,
+            since: Some(0),
+            claim: 2,
+            lease_ms: 1_000,
+        };
         let first = GivenRecord::first(worker, Instant(5));
         let given = Arc::new(GivenRecord { shared: Some(1), ..first });
         let record = ClaimedRecord::of(vec![1, 2, 3], Arc::clone(&given));

@@ -54,6 +54,8 @@ pub(super) struct Directory {
     path: PathBuf,
     pub(super) identity: StoreIdentity,
     pub(super) medium: Medium,
+    /// Whether it is of this format, or of one before.
+    age: Age,
     /// Holds the lock; the kernel frees it with the process, however that ends.
     lock: File,
 }
@@ -64,6 +66,13 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
+}
+
+/// Whether a directory says of itself that an older binary can read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Age {
+    Current,
+    Older,
 }
 
 /// Whether a store may be made where there is none.
@@ -88,15 +97,25 @@ impl Directory {
             return Err(OpenError::Network { dir: path.to_owned(), kind });
         }
         let lock = lock(path)?;
-        let identity = match read_identity(path)? {
-            Some(identity) => identity,
-            None => make_identity(path, missing)?,
+        let (identity, age) = match read_identity(path)? {
+            Some(read) => read,
+            None => (make_identity(path, missing)?, Age::Current),
         };
         for part in ["log", "index"] {
             fs::create_dir_all(path.join(part)).map_err(at(path))?;
         }
         sync_dir(path).map_err(at(path))?;
-        Ok(Self { path: path.to_owned(), identity, medium, lock })
+        Ok(Self { path: path.to_owned(), identity, medium, age, lock })
+    }
+
+    /// Says that it is of this format, once all of it could be opened, and before anything is written that an older binary
+    /// cannot read: until then it can be opened by that one again.
+    pub(super) fn make_current(&mut self) -> Result<(), OpenError> {
+        if self.age == Age::Older {
+            write_identity(&self.path, &self.identity).map_err(at(&self.path.join("format")))?;
+            self.age = Age::Current;
+        }
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -203,7 +222,7 @@ fn holder(lock: &mut File) -> String {
     }
 }
 
-fn read_identity(dir: &Path) -> Result<Option<StoreIdentity>, OpenError> {
+fn read_identity(dir: &Path) -> Result<Option<(StoreIdentity, Age)>, OpenError> {
     let path = dir.join("format");
     let text = match fs::read(&path) {
         Ok(text) => text,
@@ -218,11 +237,7 @@ fn read_identity(dir: &Path) -> Result<Option<StoreIdentity>, OpenError> {
         )),
     })?;
     let is_older = parse_identity(&text, Format(FORMAT.0 - 1)).is_ok();
-    if is_older {
-        // Said before anything is written that an older binary cannot read.
-        write_identity(dir, &identity).map_err(at(&path))?;
-    }
-    Ok(Some(identity))
+    Ok(Some((identity, if is_older { Age::Older } else { Age::Current })))
 }
 
 fn parse_identity(text: &[u8], reads: Format) -> Result<StoreIdentity, RecordError> {
@@ -329,13 +344,18 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_an_older_format_is_of_this_one_once_it_was_opened() {
+    fn a_directory_of_an_older_format_is_of_this_one_once_all_of_it_was_opened() {
         let dir = tempfile::tempdir().unwrap();
         let json = br#"{"format":1,"id":7,"segment_bytes":4096}"#;
         let text = [json.as_slice(), b"\n", checksum_line(json).as_bytes()].concat();
-        fs::write(dir.path().join("format"), text).unwrap();
-        assert_eq!(read_identity(dir.path()).unwrap(), Some(IDENTITY));
-        assert_eq!(fs::read(dir.path().join("format")).unwrap(), written());
+        let format = dir.path().join("format");
+        fs::write(&format, &text).unwrap();
+        fs::create_dir(dir.path().join("log")).unwrap();
+        let mut directory = Directory::open(dir.path(), Missing::Refuse).unwrap();
+        assert_eq!(directory.identity, IDENTITY);
+        assert_eq!(fs::read(&format).unwrap(), text, "an older binary can still open it");
+        directory.make_current().unwrap();
+        assert_eq!(fs::read(&format).unwrap(), written());
     }
 
     #[test]
@@ -344,7 +364,7 @@ mod tests {
         let json = br#"{"format":2,"id":7,"segment_bytes":4096,"shape":"new"}"#;
         let text = [json.as_slice(), b"\n", checksum_line(json).as_bytes()].concat();
         fs::write(dir.path().join("format"), &text).unwrap();
-        assert_eq!(read_identity(dir.path()).unwrap(), Some(IDENTITY));
+        assert_eq!(read_identity(dir.path()).unwrap(), Some((IDENTITY, Age::Current)));
         assert_eq!(fs::read(dir.path().join("format")).unwrap(), text);
     }
 

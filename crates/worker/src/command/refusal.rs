@@ -51,6 +51,17 @@ pub enum CommandRefusal {
         /// What the operating system says.
         why: String,
     },
+    /// So many others wait for their file systems that nobody may look at its own.
+    #[error(
+        "{path} was not looked at on this worker: {unanswered} others wait for file systems that do not answer; see what is \
+         mounted there"
+    )]
+    NoLooks {
+        /// What the run says.
+        path: Shown,
+        /// How many wait.
+        unanswered: usize,
+    },
     /// Directories, devices and sockets are no programs.
     #[error("{0} is not a regular file, so it cannot be run")]
     NoFile(Shown),
@@ -83,7 +94,7 @@ pub enum CommandRefusal {
 impl CommandRefusal {
     /// Whether another attempt may not be refused, although neither the run nor the worker is changed.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Unreadable { .. })
+        matches!(self, Self::Unreadable { .. } | Self::NoLooks { .. })
     }
 }
 

@@ -8,6 +8,7 @@
 //! | after its time-out | failed | `timed out after 30s` |
 //! | after a cancel | cancelled | |
 //! | because its worker stops, lost it, or was not confirmed | stopped | |
+//! | before anything of it began, as nobody confirmed it in time | given back | |
 //! | with its shim, which somebody killed | failed | |
 //!
 //! No exit code means anything else. A command that has ended by itself before an order to end reached it is reported as
@@ -54,6 +55,8 @@ pub(super) fn verdict(
         Some(reason) => early(reason, ended, last_line, terms),
         None => by_itself(ended.end, last_line, terms),
     };
+    let never_began = matches!((ended.cause, ended.end), (Cause::Unconfirmed, End::Unseen));
+    let outcome = Outcome { never_began, ..outcome };
     match ended.end {
         End::Exited(code) => outcome.exit_code(code),
         End::Signaled(_) | End::Unseen => outcome,
@@ -211,7 +214,9 @@ mod tests {
             assert_eq!((outcome.result, outcome.error.as_deref()), (result, Some(error)));
         }
         let lapsed = verdict(None, &Ok(ended(End::Signaled(9), Cause::Unconfirmed)), None, terms);
-        assert_eq!(lapsed.result, RunResult::Stopped);
+        assert_eq!((lapsed.result, lapsed.never_began), (RunResult::Stopped, false));
+        let unbegun = verdict(None, &Ok(ended(End::Unseen, Cause::Unconfirmed)), None, terms);
+        assert_eq!((unbegun.result, unbegun.never_began), (RunResult::Stopped, true));
     }
 
     #[test]

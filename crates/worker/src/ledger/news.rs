@@ -13,7 +13,7 @@ pub(crate) struct News {
     pub(crate) lost: Vec<HeldRun>,
     /// Somebody wants these to end.
     pub(crate) cancel: Vec<HeldRun>,
-    /// Their results did not count.
+    /// Their results did not count. Not those that may have counted when they were said before, and no answer came.
     pub(crate) uncounted: Vec<HeldRun>,
     /// Nothing more is to be said about these: what is on disk about them is of no use any more.
     pub(crate) closed: Vec<HeldRun>,

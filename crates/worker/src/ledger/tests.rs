@@ -74,6 +74,11 @@ fn beat(request: &Request) -> &BeatRequest {
     beat
 }
 
+/// Whose results a claim reports.
+fn said(request: &Request) -> Vec<&str> {
+    claim(request).done.iter().map(|done| done.id.as_str()).collect()
+}
+
 #[test]
 fn the_first_claim_has_no_cookie_and_the_next_one_sends_what_was_told() {
     let mut ledger = ledger();
@@ -246,19 +251,77 @@ fn results_that_find_no_place_in_a_request_are_named() {
 fn results_that_their_owner_did_not_take_hold_up_no_others() {
     let long = |id: &str| DoneRun { error: Some("x".repeat(DONE_BYTES_MAX / 2)), ..done(id, 1) };
     let mut ledger = ledger_with(vec![long("a"), long("b")], 7);
-    let reported = |request: &Request| claim(request).done[0].id.clone();
     let first = ledger.next_claim(at(0.0));
-    assert_eq!((claim(&first).done.len(), reported(&first).as_str()), (1, "a"));
+    assert_eq!(said(&first), ["a"]);
     ledger.answered(&first, answer(1), at(0.0));
-    assert_eq!(reported(&ledger.next_claim(at(10.0))), "b");
+    assert!(ledger.has_news(at(0.0)), "b was not said yet");
+    let second = ledger.next_claim(at(0.0));
+    assert_eq!((said(&second), claim(&second).running.len()), (vec!["b"], 1));
+}
+
+#[test]
+fn what_ends_while_an_owner_is_away_is_said_at_once_and_puts_off_nothing() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
+    ledger.finish(done("a", 1));
+    ledger.told(at(1.0), |_| ());
+    ledger.finish(done("b", 1));
+    ledger.release(&held("c", 1));
+    let request = ledger.next_claim(at(1.05));
+    assert_eq!((said(&request), claim(&request).wait_ms), (vec!["b"], 0));
+    let told = ClaimAnswer { acks: vec![ack("b", true)], ..answer(request.number()) };
+    ledger.answered(&request, told, at(1.05));
+    assert_eq!(ledger.report_at(), Some(at(1.1)), "a waits for its pause, and no longer");
+    ledger.release(&held("d", 1));
+    assert!(ledger.has_news(at(1.06)), "d is given back at once");
+    ledger.told(at(1.06), |_| ());
+    assert_eq!(ledger.report_at(), Some(at(1.1)));
+    assert_eq!(said(&ledger.next_claim(at(1.1))), ["a"]);
+}
+
+#[test]
+fn results_that_are_taken_piece_by_piece_wait_for_no_pause() {
+    let long = |id: &str| DoneRun { error: Some("x".repeat(DONE_BYTES_MAX / 2)), ..done(id, 1) };
+    let mut ledger = ledger_with(vec![long("a"), long("b")], 7);
+    for now in [0.0, 0.01] {
+        ledger.told(at(now), |_| ());
+    }
+    let news = ledger.told(at(1.0), |answer| answer.acks = vec![ack("a", true)]);
+    assert_eq!((news.closed, ledger.has_news(at(1.0))), (vec![held("a", 1)], true));
+}
+
+#[test]
+fn a_request_that_reached_nobody_said_nothing_so_a_late_result_is_told_all_the_same() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1)]);
+    ledger.finish(done("a", 1));
+    for now in [1.0, 2.0, 3.0] {
+        let request = ledger.next_claim(at(now));
+        assert_eq!(said(&request), ["a"]);
+        ledger.unheard(&request);
+    }
+    let news = ledger.told(at(60.0), |answer| answer.acks = vec![ack("a", false)]);
+    assert_eq!((news.uncounted, ledger.named()), (vec![held("a", 1)], 0));
+}
+
+#[test]
+fn a_result_that_was_said_may_have_counted_although_its_run_is_lost_by_now() {
+    let mut ledger = ledger();
+    ledger.is_given(at(0.0), &[("a", 1)]);
+    ledger.finish(done("a", 1));
+    ledger.told(at(1.0), |_| ());
+    let news = ledger.told(at(1.05), |answer| answer.lost = vec![held("a", 1)]);
+    assert_eq!((news.uncounted, news.closed), (vec![], vec![held("a", 1)]));
 }
 
 #[test]
 fn a_run_that_is_lost_is_forgotten_with_its_result() {
     let mut ledger = ledger();
     ledger.is_given(at(0.0), &[("a", 1), ("b", 1)]);
+    let request = ledger.next_claim(at(0.0));
     ledger.finish(done("a", 1));
-    let news = ledger.told(at(0.0), |answer| answer.lost = vec![held("a", 1), held("b", 1)]);
+    let told = ClaimAnswer { lost: vec![held("a", 1), held("b", 1)], ..answer(request.number()) };
+    let news = ledger.answered(&request, told, at(0.0));
     assert_eq!((news.lost, news.uncounted), (vec![held("b", 1)], vec![held("a", 1)]));
     assert_eq!((news.closed.len(), ledger.named()), (2, 0));
     assert!(!ledger.finish(done("b", 1)));

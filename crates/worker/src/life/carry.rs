@@ -107,6 +107,9 @@ impl Life {
                 return self.forget(&context.held());
             }
         };
+        if ended.never_began && ended.result == RunResult::Stopped {
+            return self.give_back(&context.held());
+        }
         // Of a command it is known when its program ended.
         let is_command = context.run().handler.is_none();
         let ended = if is_command { ended } else { in_time(&context, ended, limit) };
@@ -213,6 +216,13 @@ impl Life {
             // It was lost meanwhile.
             self.journal.over(vec![context.held()]);
         }
+    }
+
+    /// Gives back a run of which nothing began, although it was written down that it would.
+    fn give_back(self: &Arc<Self>, held: &HeldRun) {
+        self.journal.over(vec![held.clone()]);
+        self.state().ledger.release(held);
+        self.forget(held);
     }
 
     /// A run has a place no more.

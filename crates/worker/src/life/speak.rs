@@ -90,7 +90,8 @@ impl Life {
         request
     }
 
-    /// How many more runs have a place. None while what is begun cannot be written down, nor while a request could not name them.
+    /// How many more runs have a place. None while what is begun cannot be written down, nor while a request could not name them,
+    /// nor while commands cannot be begun.
     fn free(&self, state: &mut State) -> usize {
         let room = state.ledger.room();
         if room > 0 {
@@ -102,7 +103,7 @@ impl Life {
                 "the worker has {RUNS_MAX} results that no server has taken: it claims nothing more until one does"
             );
         }
-        if self.journal.is_in_trouble() {
+        if self.journal.is_in_trouble() || !self.plan.handlers.are_ready() {
             return 0;
         }
         let places = state.live.len() + state.after.len();
@@ -193,7 +194,11 @@ impl Life {
     fn failed(&self, request: &Request, why: ClientError) {
         self.sight.requests_failed.add(1);
         let mut state = self.state();
-        state.ledger.failed(request);
+        if why.may_be_done() {
+            state.ledger.failed(request);
+        } else {
+            state.ledger.unheard(request);
+        }
         // Nobody has heard it: a beat need not wait.
         state.last_sent = Duration::ZERO;
         let link = state.link(matches!(request, Request::Claim(_)));

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use client::worker::{DoneRun, HeldRun};
@@ -36,7 +36,6 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 struct Writer {
     entries: Sender<Entry>,
-    thread: JoinHandle<()>,
 }
 
 enum Entry {
@@ -61,10 +60,8 @@ impl Journal {
         let (tell, trouble) = watch::channel(None);
         sight.spool_bytes.set(spool.log.bytes());
         let keeper = Keeper { spool, sight, tell, is_in_trouble: false };
-        let thread = thread::Builder::new()
-            .name("spool".to_owned())
-            .spawn(move || keeper.serve(&received))?;
-        Ok(Self { writer: Some(Writer { entries, thread }), trouble })
+        thread::Builder::new().name("spool".to_owned()).spawn(move || keeper.serve(&received))?;
+        Ok(Self { writer: Some(Writer { entries }), trouble })
     }
 
     /// Writes down that runs are about to begin. `false`: they must not, since it cannot be written down.
@@ -109,11 +106,12 @@ impl Journal {
         self.trouble.clone()
     }
 
-    /// Waits until everything is written.
-    pub(crate) fn close(mut self) {
-        if let Some(Writer { entries, thread }) = self.writer.take() {
+    /// Waits until everything is written, which may be never: whoever stops waiting leaves the thread to itself.
+    pub(crate) async fn close(mut self) {
+        if let Some(Writer { entries }) = self.writer.take() {
             drop(entries);
-            let _ended = thread.join();
+            // The thread has the other side for as long as it writes.
+            while self.trouble.changed().await.is_ok() {}
         }
     }
 }
@@ -126,6 +124,7 @@ impl Writer {
 }
 
 struct Keeper {
+    /// Let go of before it is told that the thread has ended.
     spool: Spool,
     sight: Arc<Sight>,
     tell: watch::Sender<Trouble>,
@@ -249,5 +248,20 @@ impl Entry {
             if is_begun { Record::Begun(held.clone()) } else { Record::Over(held.clone()) }
         };
         runs.iter().map(of).chain(done.cloned().map(Record::Result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_closes_a_journal_may_stop_waiting_for_its_disk() {
+        let (entries, _received) = channel();
+        let (_writing, trouble) = watch::channel(None);
+        let journal = Journal { writer: Some(Writer { entries }), trouble };
+        assert!(timeout(TRY_AGAIN, journal.close()).await.is_err());
     }
 }

@@ -32,10 +32,18 @@ pub(super) fn make_private(dir: &Path) -> Result<(), SpoolError> {
     synced.map_err(|why| unusable(dir, "make", why))
 }
 
-/// Makes the entry of a file or directory durable.
+/// Makes the entry of a file or directory durable, where that is permitted: who may make a directory may not have the right to
+/// read the one above, and some file systems sync no directories.
 fn sync_entry(of: &Path) -> io::Result<()> {
     let parent = of.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+    let synced = File::open(parent.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all());
+    synced.or_else(|why| match Errno::from_io_error(&why) {
+        Some(Errno::ACCESS | Errno::INVAL) => {
+            tracing::debug!(of = %of.display(), %why, "the entry of a directory was not synced");
+            Ok(())
+        }
+        Some(_) | None => Err(why),
+    })
 }
 
 /// The lock of the worker.

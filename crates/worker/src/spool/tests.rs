@@ -47,7 +47,7 @@ async fn live(dir: &TempDir) {
     journal.result(&done("a")).await;
     journal.result(&done("c")).await;
     journal.over(vec![held("c")]);
-    journal.close();
+    journal.close().await;
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_new_life_reports_results_and_what_was_begun_without_one_as_died() {
     assert_eq!(left(&spool), expected);
     let journal = Journal::of(spool, Arc::default()).unwrap();
     journal.over(vec![held("a"), held("b")]);
-    journal.close();
+    journal.close().await;
     assert_eq!(left(&open(&dir).await), []);
 }
 
@@ -263,7 +263,7 @@ async fn on_a_full_disk_nothing_begins_results_are_kept_and_all_is_written_when_
     trouble.changed().await.unwrap();
     assert_eq!(*trouble.borrow(), None);
     assert!(journal.begun(vec![held("d")]).await);
-    journal.close();
+    journal.close().await;
     let expected = [("a", RunResult::Succeeded), ("b", RunResult::Died), ("d", RunResult::Died)];
     let expected = expected.map(|(id, of)| (id.to_owned(), of));
     assert_eq!(left(&open(&dir).await), expected);
@@ -289,7 +289,7 @@ async fn a_log_stays_small_however_much_went_through_it() {
         journal = Arc::into_inner(shared).unwrap();
         journal.over(runs);
     }
-    journal.close();
+    journal.close().await;
     assert!(fs::metadata(log_of(&dir)).unwrap().len() < 6 * 1024 * 1024);
     assert_eq!(left(&open(&dir).await), []);
 }

@@ -11,7 +11,7 @@ use worker::EndReason;
 use worker::command::{AllowList, CommandPolicy, Commands};
 
 use crate::stage::{
-    Carried, GUARD, LONG, carry, carry_run, hands, isolations, policy, run_with, sh,
+    Carried, GUARD, LONG, carry, carry_run, hands, is_root, isolations, policy, run_with, sh,
 };
 
 /// Programs that are hard to end, and how many processes each has at least.
@@ -190,7 +190,7 @@ async fn a_child_that_keeps_the_output_open_does_not_hold_up_the_outcome() {
 
 #[tokio::test]
 async fn a_command_that_forks_without_end_meets_its_limit_and_is_ended() {
-    if !rig::is_root() {
+    if !is_root() {
         return;
     }
     let _share = machine::works().await;

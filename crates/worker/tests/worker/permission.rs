@@ -10,11 +10,11 @@ use rig::machine;
 use serde_json::json;
 use worker::command::{Account, CommandPolicy};
 
-use crate::stage::{GUARD, Mark, carry, hands, policy, run_with, sh};
+use crate::stage::{GUARD, Mark, carry, hands, is_root, policy, run_with, sh};
 
 #[tokio::test]
 async fn a_worker_that_is_root_runs_commands_as_who_it_is_told() {
-    if !rig::is_root() {
+    if !is_root() {
         return;
     }
     let _share = machine::waits().await;
@@ -79,7 +79,7 @@ async fn an_ordinary_user_has_user_namespaces() {
 /// No more namespaces are permitted, and no cgroup may be written: what a container without privileges is like.
 #[tokio::test]
 async fn where_nothing_is_permitted_the_kill_is_weak_and_told() {
-    if !rig::is_root() {
+    if !is_root() {
         return;
     }
     let _share = machine::waits().await;

@@ -23,6 +23,15 @@ pub(crate) const SHORT: Duration = Duration::from_millis(50);
 /// What every tree has in its environment, with a value of its own.
 const VARIABLE: &str = "TEST_TREE";
 
+/// Whether this process may do everything; if not, says which test is not made.
+pub(crate) fn is_root() -> bool {
+    if !rig::is_root() {
+        let test = std::thread::current();
+        eprintln!("not tested, as that needs root: {}", test.name().unwrap_or("?"));
+    }
+    rig::is_root()
+}
+
 /// The isolations that this user may have.
 pub(crate) fn isolations() -> Vec<Isolation> {
     if rig::is_root() {

@@ -8,7 +8,7 @@ use rig::redis::{Redis, Setup};
 use rig::{PATIENCE, until};
 
 /// One that runs.
-pub(super) enum Engine {
+pub(crate) enum Engine {
     /// Three members.
     Etcd(Etcd),
     /// One that syncs what it acknowledges.
@@ -17,24 +17,24 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    pub(super) fn etcd() -> Self {
+    pub(crate) fn etcd() -> Self {
         tokio::task::block_in_place(|| Self::Etcd(Etcd::three()))
     }
 
-    pub(super) fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         tokio::task::block_in_place(|| Self::Redis(Setup::durable().start()))
     }
 
-    pub(super) fn postgres() -> Self {
+    pub(crate) fn postgres() -> Self {
         tokio::task::block_in_place(|| Self::Postgres(Postgres::start(&[])))
     }
 
     /// One of each.
-    pub(super) fn all() -> [Self; 3] {
+    pub(crate) fn all() -> [Self; 3] {
         [Self::etcd(), Self::redis(), Self::postgres()]
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Etcd(_) => "etcd",
             Self::Redis(_) => "redis",
@@ -43,7 +43,7 @@ impl Engine {
     }
 
     /// Where it listens; one of its members, if there are several.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         match self {
             Self::Etcd(etcd) => etcd.address(0),
             Self::Redis(redis) => redis.address(),
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match self {
             Self::Etcd(etcd) => format!("etcd://{}", etcd.hosts()),
             Self::Redis(redis) => redis.url(),
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// The same by this way, and no other.
-    pub(super) fn url_at(&self, address: SocketAddr) -> String {
+    pub(crate) fn url_at(&self, address: SocketAddr) -> String {
         match self {
             Self::Etcd(_) => format!("etcd://{address}"),
             Self::Redis(redis) => redis.url_at(address),
@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// It takes no writes when this returns, from those either that are connected.
-    pub(super) async fn refuse(&self) {
+    pub(crate) async fn refuse(&self) {
         match self {
             // Without a quorum.
             Self::Etcd(etcd) => {
@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// It takes writes again when this returns.
-    pub(super) async fn accept(&self) {
+    pub(crate) async fn accept(&self) {
         match self {
             Self::Etcd(etcd) => {
                 etcd.wake(1);

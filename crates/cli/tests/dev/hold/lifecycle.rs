@@ -3,7 +3,7 @@
 use rig::machine;
 use rig::redis::Setup;
 use store::election::claim_of;
-use store::session::NodeId;
+use store::session::{NodeId, Roster};
 use store::{StoreUrl, open_existing};
 
 use super::super::process::{Dev, place};
@@ -23,7 +23,7 @@ async fn one_of_two_runs_the_program_and_who_is_told_to_stop_hands_it_over() {
     assert_eq!(anna.event("exited", 1).await["how"], "signal 15, stopped");
     assert_eq!(anna.event("given_up", 1).await["why"], "stopped");
     bert.runs().await;
-    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+    ran_one_after_the_other(dir.path(), 2).await;
     let order = ["candidate", "waiting_to_start", "running", "stopping", "exited", "given_up"];
     let told: Vec<Value> = anna.events().into_iter().map(|told| told["event"].clone()).collect();
     let told: Vec<_> =
@@ -46,7 +46,7 @@ async fn a_program_runs_through_a_server_and_its_record_is_in_the_election() {
     assert_eq!(election.token, token);
     anna.stop().await;
     bert.runs().await;
-    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+    ran_one_after_the_other(dir.path(), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,21 +65,21 @@ async fn a_program_that_ends_is_started_again_and_after_five_times_another_one_t
     // What is shown of it came with the claim.
     let store = open_existing(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
     let claim = claim_of("default", NAME).unwrap();
-    let hold = until("bert's record is written", PATIENCE, || async {
-        let head = claim.look(&store).await.ok()?.head;
-        let body: Value = serde_json::from_str(head.body?.get()).ok()?;
+    let shown = until("bert's record is written", PATIENCE, || async {
+        let seen = claim.look(&store).await.ok()?;
+        let body: Value = serde_json::from_str(seen.head.body?.get()).ok()?;
         Some(body["hold"].clone()).filter(|hold| hold["state"] == "running")
     })
     .await;
-    assert_eq!(hold["token"], running["token"]);
-    assert_eq!((&hold["node"], &hold["starts"]), (&"bert".into(), &1.into()));
-    assert_eq!(hold["pid"], running["pid"]);
-    assert_eq!(hold["exits"].as_array().unwrap().len(), 5, "{hold}");
-    let came = &hold["hand_overs"][0];
-    assert_eq!((&came["from"], &came["to"]), (&"anna".into(), &"bert".into()), "{hold}");
-    assert_eq!(came["cause"], "exits", "{hold}");
-    assert!(came["took_ms"].as_u64().is_some(), "{hold}");
-    assert_eq!(hold["hand_overs"][1]["cause"], "first", "{hold}");
+    assert_eq!(shown["token"], running["token"]);
+    assert_eq!((&shown["node"], &shown["starts"]), (&"bert".into(), &1.into()));
+    assert_eq!(shown["pid"], running["pid"]);
+    assert_eq!(shown["exits"].as_array().unwrap().len(), 5, "{shown}");
+    let came = &shown["hand_overs"][0];
+    assert_eq!((&came["from"], &came["to"]), (&"anna".into(), &"bert".into()), "{shown}");
+    assert_eq!(came["cause"], "exits", "{shown}");
+    assert!(came["took_ms"].as_u64().is_some(), "{shown}");
+    assert_eq!(shown["hand_overs"][1]["cause"], "first", "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,7 +103,7 @@ async fn a_program_that_is_not_well_is_handed_over() {
     bert.runs().await;
     assert_eq!(anna.event("given_up", 1).await["why"], "health");
     assert!(anna.metrics().await.contains("\nwatchbell_hold_unhealthy_total 2\n"));
-    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+    ran_one_after_the_other(dir.path(), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +137,7 @@ async fn somebody_who_wishes_it_has_another_one_run_the_program() {
     claim_of("default", NAME).unwrap().wish(&store, "a person").await.unwrap();
     bert.runs().await;
     assert_eq!(anna.event("given_up", 1).await["why"], "resigned");
-    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+    ran_one_after_the_other(dir.path(), 2).await;
     assert_eq!(anna.count("running"), 1, "{}", anna.log());
 }
 
@@ -153,13 +153,20 @@ async fn whom_a_wish_names_is_the_next_to_run_the_program() {
     }
     let [bert, carl] = &others;
     let store = open_existing(&StoreUrl::parse(&redis.url()).unwrap()).await.unwrap();
+    until("carl is a candidate", PATIENCE, || async {
+        let roster = Roster::read(&store).await.ok()?;
+        let campaign = format!("default/{NAME}");
+        let mut candidates = roster.candidates(&campaign);
+        candidates.any(|key| key.node().as_str() == "carl").then_some(())
+    })
+    .await;
     let to = NodeId::new("carl").unwrap();
     let claim = claim_of("default", NAME).unwrap();
     store.commit(claim.wishing(token, Some(&to), "a person")).await.unwrap();
     carl.runs().await;
     assert_eq!(bert.count("running"), 0, "{}", bert.log());
     assert_eq!(anna.event("given_up", 1).await["why"], "resigned");
-    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+    ran_one_after_the_other(dir.path(), 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,7 +202,7 @@ async fn two_on_one_machine_follow_each_other() {
     anna.kill();
     guard.is_gone().await;
     bert.runs().await;
-    assert_eq!(ran_one_after_the_other(dir.path()), 2);
+    ran_one_after_the_other(dir.path(), 2).await;
 }
 
 fn on_one_machine(node: &str, url: &str, dir: &Path, flags: &[&str]) -> Command {

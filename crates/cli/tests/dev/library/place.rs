@@ -25,7 +25,7 @@ pub(super) enum Library {
 
 impl Library {
     /// Its program `case_worker`, as it is started.
-    fn command(self) -> Command {
+    pub(super) fn command(self) -> Command {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let (program, path, cure) = match self {
             Self::Rust => {
@@ -43,6 +43,9 @@ impl Library {
             }
         };
         assert!(path.exists(), "there is no {}: {cure}", path.display());
+        if self == Self::Rust {
+            assert_current(&path, cure);
+        }
         let mut command = Command::new(program.map_or(path.as_path(), Path::new));
         if program.is_some() {
             command.arg(&path);
@@ -51,6 +54,17 @@ impl Library {
         command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("WATCHBELL_KEY");
         command
     }
+}
+
+/// Refuses an example that was built before one of its sources was changed. Whoever runs a single test builds no examples.
+fn assert_current(example: &Path, cure: &str) {
+    let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified()).unwrap();
+    let built = changed(example);
+    // Cargo writes down what it is made of: `EXAMPLE: SOURCE SOURCE …`.
+    let sources = fs::read_to_string(example.with_extension("d")).unwrap();
+    let (_, sources) = sources.split_once(": ").unwrap();
+    let newer = sources.split_whitespace().find(|source| changed(Path::new(source)) > built);
+    assert_eq!(newer, None, "{} is older than this source: {cure}", example.display());
 }
 
 /// A server, and the way to it that workers take.
@@ -103,8 +117,6 @@ impl House {
     /// Starts a worker.
     pub(super) fn start(&self, plan: &Plan<'_>) -> CaseWorker {
         let number = self.workers.replace(self.workers.get() + 1);
-        let stdout = self.dir.path().join(format!("worker-{number}.out"));
-        let stderr = stdout.with_extension("err");
         let mut command = self.library.command();
         command
             .env("WATCHBELL_SERVER", self.proxy.url())
@@ -113,11 +125,7 @@ impl House {
             .env("CAPACITY", plan.capacity.to_string())
             .env("LEASE_MS", plan.lease_ms.to_string())
             .env("LABELS", "zone=b,version=7");
-        command
-            .stdin(Stdio::null())
-            .stdout(fs::File::create(&stdout).unwrap())
-            .stderr(fs::File::create(&stderr).unwrap());
-        CaseWorker { child: command.spawn().unwrap(), stdout, stderr }
+        CaseWorker::start(command, self.dir.path().join(format!("worker-{number}.out")))
     }
 
     pub(super) async fn submit(&self, handler: &str, payload: Value) -> String {
@@ -169,6 +177,16 @@ pub(super) struct CaseWorker {
 }
 
 impl CaseWorker {
+    /// Starts one by this command. What it says goes to this file, and what it logs to one beside it.
+    pub(super) fn start(mut command: Command, stdout: PathBuf) -> Self {
+        let stderr = stdout.with_extension("err");
+        command
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&stdout).unwrap())
+            .stderr(fs::File::create(&stderr).unwrap());
+        Self { child: command.spawn().unwrap(), stdout, stderr }
+    }
+
     /// What it has said, line by line.
     pub(super) fn lines(&self) -> Vec<String> {
         let said = fs::read_to_string(&self.stdout).unwrap();

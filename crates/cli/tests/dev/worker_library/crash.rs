@@ -139,10 +139,24 @@ async fn role() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_is_killed_before_its_result_is_spooled_says_that_the_run_died() {
     let _machine = machine::waits().await;
+    killed_between_finishing_and_spooling(Server::Stays).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_server_and_worker_are_killed_before_its_result_is_spooled_has_died_once() {
+    let _machine = machine::waits().await;
+    killed_between_finishing_and_spooling(Server::IsKilled).await;
+}
+
+async fn killed_between_finishing_and_spooling(server: Server) {
     let (dir, data) = place();
-    let dev = Dev::start(&data);
+    let mut dev = Dev::start(&data);
     let id = submit(&dev.client, "work", 1).await.remove(0);
     WorkerProcess::start(dir.path(), dev.client.url(), Manners::DiesWhenDone).dies().await;
+    if server != Server::Stays {
+        dev.kill();
+        dev = Dev::start(&data);
+    }
     let worker = WorkerProcess::start(dir.path(), dev.client.url(), Manners::Plain);
     let run = is_in(&dev.client, &id, RunState::Succeeded).await;
     assert_eq!(run.attempt, 2);
@@ -173,6 +187,8 @@ async fn a_run_that_kills_whoever_takes_it_is_poison_after_three_workers() {
 enum Server {
     Stays,
     IsKilled,
+    /// It has made the result durable, and nobody hears of that.
+    IsKilledBeforeItAnswers,
 }
 
 /// A result is in the spool of a worker that is killed before it hears of an acknowledgement: its next life reports it.
@@ -190,9 +206,13 @@ async fn killed_between_spooling_and_answer(server: Server) {
     }
     fs::write(dir.path().join(GO), "").unwrap();
     says(dir.path(), "spool/web-1/log", "{\"result\":").await;
-    if server == Server::Stays {
+    if server != Server::IsKilled {
         // The server has heard it; the worker has not heard that.
         is_in(&dev.client, &id, RunState::Succeeded).await;
+    }
+    if server == Server::IsKilledBeforeItAnswers {
+        dev.kill();
+        dev = Dev::start(&data);
     }
     worker.kill();
     proxy.lead_to(dev.address());
@@ -218,6 +238,12 @@ async fn a_result_that_was_spooled_is_reported_by_the_next_life_and_counts_once(
 async fn a_result_that_was_spooled_counts_though_server_and_worker_were_killed() {
     let _machine = machine::waits().await;
     killed_between_spooling_and_answer(Server::IsKilled).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_counts_once_though_its_server_was_killed_before_it_said_so() {
+    let _machine = machine::waits().await;
+    killed_between_spooling_and_answer(Server::IsKilledBeforeItAnswers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

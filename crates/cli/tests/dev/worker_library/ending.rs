@@ -1,8 +1,12 @@
 //! How runs and workers are told to end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::queue::CommandSpec;
+use client::spec::Delivery;
 use client::worker::WorkerState;
 use rig::machine;
-use worker::EndReason;
+use worker::{EndReason, Outcome};
 
 use super::super::process::{Dev, place};
 use super::gate::gate;
@@ -21,6 +25,36 @@ async fn a_run_that_is_cancelled_is_told_so_and_ends_as_cancelled() {
     dev.client.cancel_run(&id).await.unwrap();
     is_in(&dev.client, &id, RunState::Cancelled).await;
     assert_eq!(reasons.recv().await, Some(EndReason::Cancelled));
+    worker.drain().await.unwrap();
+    dev.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_never_began_is_given_back_and_may_be_carried_out_once_all_the_same() {
+    let _machine = machine::waits().await;
+    let (_dir, data) = place();
+    let dev = Dev::start(&data);
+    let is_first = Arc::new(AtomicBool::new(true));
+    let builder = Worker::new("web-1", ["mail"]).servers([dev.client.clone()]);
+    let worker = builder.commands(move |_| {
+        let outcome = if is_first.swap(false, Ordering::Relaxed) {
+            Outcome::never_began(EndReason::Unconfirmed, "the machine slept")
+        } else {
+            Outcome::succeeded()
+        };
+        std::future::ready(outcome)
+    });
+    let worker = Working::start(worker.build().unwrap());
+    let command = CommandSpec { argv: vec!["/bin/true".to_owned()], ..CommandSpec::default() };
+    let once = RunSpec {
+        queue: Some("mail".to_owned()),
+        command: Some(command),
+        delivery: Some(Delivery::AtMostOnce),
+        ..RunSpec::default()
+    };
+    let id = dev.client.submit(&once).await.unwrap().id;
+    let run = is_in(&dev.client, &id, RunState::Succeeded).await;
+    assert_eq!((run.attempt, run.attempts.len()), (1, 1), "{run:?}");
     worker.drain().await.unwrap();
     dev.stop().await;
 }

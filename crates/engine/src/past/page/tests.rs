@@ -115,6 +115,37 @@ fn a_day_is_that_of_the_slot_and_nothing_comes_before_1970() {
 }
 
 #[test]
+fn a_run_that_waited_for_longer_than_history_is_kept_is_kept_from_its_end() {
+    let (day, sequence) = (86_400, 77);
+    let Line::Run(finished) = run(sequence, 0) else { unreachable!("it is a run") };
+    let queue = crate::past::PastOfQueue {
+        name: "mail".into(),
+        key: None,
+        labels: None,
+        poison: false,
+        redriven_from: None,
+    };
+    let end = Instant(START + 40 * day * 1_000);
+    let submitted = Finished {
+        generation: None,
+        sequence: Some(sequence),
+        queue: Some(Box::new(queue)),
+        at: end,
+        ..finished
+    };
+    let mut fired = submitted.clone();
+    (fired.generation, fired.sequence) = (Some(1), None);
+    let floor = Instant(START + 10 * day * 1_000);
+    let all = vec![(1, segment(vec![Line::Run(submitted), Line::Run(fired)]))];
+    let plan = merge_from(SHARD, all, floor, HISTORY_PAGE_BYTES_MAX);
+    let kept = lines(&plan);
+    let [Line::Run(run)] = &kept[..] else { panic!("{kept:?}") };
+    assert!(run.is_submitted(), "the slot of the trigger is too old");
+    assert_eq!(sources(&plan)[0].1.day, PastDay::of(end));
+    assert_eq!(crate::past::retain::from(Bucket::FIRST.into(), &kept, floor), None);
+}
+
+#[test]
 fn a_merge_keeps_each_line_once_in_its_bucket_and_day_newest_first() {
     let mut all = segments(1..=50);
     all.push((51, segment(vec![run(1, 7), skip(1, 3, 9), skip(1, 3, 9), run(2, 86_400)])));

@@ -102,8 +102,9 @@ pub(super) fn withdraw_unnamed(
     for (sequence, record) in unnamed {
         let Claimant { incarnation, since, claim, .. } = record.claimant;
         let is_of_former_life = incarnation != request.incarnation;
-        // What is in another log than this one may have begun.
-        let is_unknown = is_of_former_life && since != request.since;
+        // What is in another log than this one may have begun. Where nobody recorded which log it is in, its life tells.
+        let is_other = since.map_or(incarnation < request.since, |since| since != request.since);
+        let is_unknown = is_of_former_life && is_other;
         if pick(Mutant::SinceIgnored, is_unknown, false) {
             if let Some(policy) = runs.policy(sequence) {
                 let forgotten = record.forgotten_attempt(now.wall);

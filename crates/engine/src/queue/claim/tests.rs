@@ -151,6 +151,42 @@ fn what_was_claimed_under_another_log_may_have_begun_and_what_is_in_this_one_did
 }
 
 #[test]
+fn of_what_was_recorded_without_a_log_the_life_tells_whether_it_may_have_begun() {
+    let recorded = r#"{"worker":"w","incarnation":5,"claim":1,"lease_ms":1000}"#;
+    let claimant: Claimant = serde_json::from_str(recorded).unwrap();
+    for (since, has_died) in [(0, false), (4, false), (5, false), (6, true)] {
+        let mut runs = UnfinishedRuns::default();
+        runs.apply(&submitted());
+        let given = Arc::new(GivenRecord::first(claimant.clone(), NOW.wall));
+        runs.apply(&QueueDelta::Given(1, given));
+        let mut workers = Workers::new(&runs, NOW);
+        let mut decided = Decided::with_room(usize::MAX);
+        let next = WorkerRequest { since, incarnation: 6, ..claim(1, 0, 0) };
+        workers.hear(&next, Ticket(1), &mut runs, &mut decided, NOW);
+        let record = runs.given(1).expect("it was given once");
+        assert_eq!(record.deaths, u32::from(has_died), "{since}");
+    }
+}
+
+#[test]
+fn a_worker_whose_claim_waited_in_vain_is_not_silent_before_it_could_say_anything() {
+    let mut runs = UnfinishedRuns::default();
+    let mut workers = Workers::new(&runs, NOW);
+    let mut decided = Decided::with_room(usize::MAX);
+    let mut waiting = claim(1, 0, 1);
+    let end = NOW.steady + two_beats(1_000);
+    let Wants::Claim { until, .. } = &mut waiting.wants else { unreachable!() };
+    *until = end;
+    assert_eq!(workers.hear(&waiting, Ticket(1), &mut runs, &mut decided, NOW), Heard::Waits);
+    let at = |steady| Now { steady, ..NOW };
+    assert_eq!(workers.step(&mut runs, &mut decided, at(end + 1)).len(), 1);
+    let activity = |steady| workers.list(&runs, at(steady))[0].activity();
+    let quiet = end + 1 + two_beats(1_000);
+    assert_eq!((activity(end + 1), activity(quiet)), (WorkerActivity::Idle, WorkerActivity::Idle));
+    assert_eq!(activity(quiet + 1), WorkerActivity::Silent);
+}
+
+#[test]
 fn a_worker_that_is_not_heard_of_for_two_beats_is_silent_whether_it_had_runs_or_took_no_more() {
     for (free, at_first) in [(1, WorkerActivity::Idle), (0, WorkerActivity::Draining)] {
         let mut runs = UnfinishedRuns::default();

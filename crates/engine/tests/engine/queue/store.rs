@@ -109,6 +109,8 @@ pub(super) struct Store {
     sets: HashMap<(Arc<str>, u64, u64), Instant>,
     counted: BTreeSet<HeldRun>,
     given_of_wide: Vec<Time>,
+    /// The run for which each unique key stood first. Their windows are longer than a world.
+    unique: HashMap<Box<str>, u64>,
     /// Dead runs that were redriven, and as which runs.
     pub(super) redriven: BTreeMap<u64, u64>,
     violations: BTreeSet<&'static str>,
@@ -144,6 +146,7 @@ impl Store {
             sets: HashMap::new(),
             counted: BTreeSet::new(),
             given_of_wide: Vec::new(),
+            unique: HashMap::new(),
             redriven: BTreeMap::new(),
             violations: BTreeSet::new(),
         }
@@ -304,6 +307,10 @@ impl Store {
                 self.bad("redriven twice", former.is_some());
                 let is_dead = self.past.get(&dead.trigger.0).is_some_and(PastRun::is_dead);
                 self.bad("redriven though it lives", !is_dead);
+            }
+            if let (Some(unique), None) = (&record.unique, record.redriven_from) {
+                let first = *self.unique.entry(unique.key.clone()).or_insert(order.sequence);
+                self.bad("one unique key, two runs", first != order.sequence);
             }
             let stored = record.submitted(queue, order);
             let stored = StoredRun { submitted: stored, given: None };

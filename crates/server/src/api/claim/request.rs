@@ -329,6 +329,11 @@ impl Split {
         named.peek().is_some() && named.all(|name| queues.iter().any(|queue| **queue == **name))
     }
 
+    /// Whether one of the queues that it names lives in these shards.
+    pub(super) fn has_queues_in(&self, shards: &[ShardId]) -> bool {
+        shards.iter().any(|shard| self.queues.contains_key(shard))
+    }
+
     /// Whether it wants runs, and is no beat.
     pub(super) fn is_claim(&self) -> bool {
         self.ask.is_claim

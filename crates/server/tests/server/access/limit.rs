@@ -74,3 +74,30 @@ async fn bytes_are_limited_also_when_a_trigger_grows() {
     ask("PUT", "/v1/triggers/bell").body(&with_body(1)).await.is(200);
     ask("PUT", "/v1/triggers/bell").body(&with_body(2_000 - 9)).await.is(200);
 }
+
+#[tokio::test]
+async fn runs_that_wait_are_limited_over_all_queues_however_they_come() {
+    let house = limited(json!({ "waiting_runs": 4 })).await;
+    let ask = |method, path| house.ask(method, path).header("watchbell-project", "team");
+    let run = |queue: &str| json!({ "queue": queue, "handler": "welcome" });
+    let feeding = json!({ "name": "digest", "queue": { "name": "mail", "handler": "digest" } });
+    create(&house, &feeding).await.is(201);
+    // Queues of different names are in different shards.
+    for queue in ["mail", "post", "news"] {
+        ask("POST", "/v1/runs").body(&run(queue)).await.is(201);
+    }
+    let two = json!({ "queue": "bills", "runs": [{ "handler": "a" }, { "handler": "a" }] });
+    is_over(ask("POST", "/v1/runs/batch").body(&two).await, "waiting_runs");
+    ask("POST", "/v1/triggers/digest/run").send().await.is(202);
+    let refused = ask("POST", "/v1/runs").body(&run("post")).await;
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("limit of 4 for waiting_runs: let workers claim some"), "{detail}");
+    is_over(refused, "waiting_runs");
+    let keyed = ask("POST", "/v1/runs").header("idempotency-key", "k");
+    is_over(keyed.body(&run("post")).await, "waiting_runs");
+    is_over(ask("POST", "/v1/triggers/digest/run").send().await, "waiting_runs");
+    // What ends makes room, and another project is not concerned.
+    ask("POST", "/v1/queues/news/cancel").body(&json!({})).await.is(200);
+    ask("POST", "/v1/runs").body(&run("post")).await.is(201);
+    house.ask("POST", "/v1/runs").body(&run("post")).await.is(201);
+}

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
+use client::queue::Queue;
+use tokio::sync::Notify;
+
 use super::house::House;
 use super::queue::{Hand, submit};
 
@@ -48,4 +51,48 @@ async fn a_claim_that_names_no_queue_is_heard_from_another_server_only() {
     let body = json!({"worker": "w1", "incarnation": 1, "number": 9, "queues": []});
     let heard = house.ask_as(&hand.key, "POST", "/v1/claim").header("watchbell-forwarded", "a");
     heard.body(&body).await.is(200);
+}
+
+#[tokio::test]
+async fn a_claim_waits_although_its_worker_has_a_run_of_a_shard_from_which_it_claims_nothing() {
+    let house = House::open().await;
+    let mut hand = Hand::new(&house, "default", "w1").await;
+    let mut shards = BTreeMap::new();
+    for queue in ["q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7"] {
+        hand.queues = vec![queue];
+        hand.cookie.clear();
+        let cookie = hand.claim(json!({})).await.cookie;
+        let (shard, _) = cookie.split_once(':').unwrap();
+        shards.entry(shard.to_owned()).or_insert((queue, cookie));
+    }
+    let mut shards = shards.into_values();
+    let ((there, cookie), (here, own)) = (shards.next().unwrap(), shards.next().unwrap());
+    submit(&house, json!({"queue": there})).await;
+    (hand.queues, hand.cookie) = (vec![there], cookie);
+    let run = hand.one().await;
+    (hand.queues, hand.cookie) = (vec![here], own);
+    let running = json!([{"id": run.id, "token": run.token}]);
+    let answered = Notify::new();
+    let claims = async {
+        let runs = hand.claim(json!({"free": 1, "wait_ms": 20_000, "running": running})).await.runs;
+        answered.notify_one();
+        runs
+    };
+    let submits = async {
+        let waits = async {
+            loop {
+                let told = house.ask("GET", &format!("/v1/queues/{here}")).send().await;
+                if told.status == 200 && told.read::<Queue>().state.unwrap().claims_waiting > 0 {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = waits => {}
+            () = answered.notified() => panic!("it was answered at once"),
+        }
+        submit(&house, json!({"queue": here})).await
+    };
+    let (runs, submitted) = tokio::join!(claims, submits);
+    assert_eq!(runs.first().map(|run| &run.id), Some(&submitted.id));
 }

@@ -3,10 +3,10 @@
 use client::Timestamp;
 use client::account::{Account, Fate};
 use client::run::{Run, RunState};
-use engine::id::ProjectId;
-use engine::past::Skipped;
+use engine::id::{ProjectId, RunId, SerialId};
 use engine::past::exception::{exception_pages, exceptions};
 use engine::past::floor::floors;
+use engine::past::{PastOfQueue, Skipped};
 use engine::record::{Format, decode, encode};
 use engine::shard::record::{
     self, HeadRecord, Mark, ReservedName, TriggerRecord, reserved_key, trigger_key,
@@ -373,5 +373,57 @@ async fn a_trigger_that_ended_long_ago_is_deleted_and_the_past_says_so() {
     let skips = all(&served, Some(&old.id.to_string()), &skipped).await;
     let pruned = skips[0].skipped.unwrap();
     assert_eq!((pruned.count, pruned.reason), (0, client::account::Reason::Pruned));
+    served.node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_submitted_run_is_found_by_its_id_for_as_long_as_history_is_kept_after_its_end() {
+    let old = Old::new().await;
+    let entry = old.store.get(&key(head_key(SHARD))).await.unwrap().unwrap();
+    let mut head = Head::from_value(&entry.value).unwrap();
+    // Days since the submission and since the end.
+    let ages = [(40, 1), (29, 28), (7, 3), (2, 2)];
+    let mut ids = Vec::new();
+    for (number, (born, ended)) in (1_000_000..).zip(ages) {
+        let born = Instant(old.now.0 - born * DAY_MS);
+        ids.push(RunId::submitted(SHARD, number, born, 7));
+        let Line::Run(run) = run(old.id, born, End::Succeeded) else { unreachable!("it is one") };
+        let queue = PastOfQueue {
+            name: "mail".into(),
+            key: None,
+            labels: None,
+            poison: false,
+            redriven_from: None,
+        };
+        let submitted = Finished {
+            trigger: SerialId(number),
+            generation: None,
+            sequence: Some(number),
+            queue: Some(Box::new(queue)),
+            at: Instant(old.now.0 - ended * DAY_MS + 60_000),
+            ..run
+        };
+        head.number += 1;
+        let segment = Segment { lines: vec![Line::Run(submitted)] }.to_bytes();
+        let commit = Commit::new()
+            .put(key(past_key(SHARD, head.number)), segment)
+            .put(key(head_key(SHARD)), head.to_value());
+        old.store.commit(commit).await.unwrap();
+    }
+    // What is merged last is not merged at once: others come after them.
+    for _ in 0..20 {
+        head.number += 1;
+        let line = skip(old.id, Instant(old.now.0 - 2), Instant(old.now.0 - 1), 1);
+        let commit = Commit::new()
+            .put(key(past_key(SHARD, head.number)), Segment { lines: vec![line] }.to_bytes())
+            .put(key(head_key(SHARD)), head.to_value());
+        old.store.commit(commit).await.unwrap();
+    }
+    let served = Served::start(old.store.clone(), keeping(ALL)).await;
+    let is_submitted = |line: &&Line| matches!(line, Line::Run(run) if run.is_submitted());
+    old.until_lines(|lines| lines.iter().filter(is_submitted).count() == ages.len()).await;
+    for id in ids {
+        assert_eq!(served.client.run_by_id(&id.to_string()).await.unwrap().id, id.to_string());
+    }
     served.node.stop().await;
 }

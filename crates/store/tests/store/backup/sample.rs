@@ -134,6 +134,7 @@ pub(crate) async fn fill(store: &Store) {
         settings: QueueSettings::default(),
         paused: None,
         overdue: None,
+        failing: None,
         created: Instant(5),
         written: Instant(5),
         author: "x".to_owned(),
