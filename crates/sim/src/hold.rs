@@ -1,8 +1,8 @@
 //! Holds in virtual time: the real session, the real candidacy and the real life of a hold, and a model of a tree of processes.
 //!
-//! Two to four machines want to run one program. On each there is a [supervisor](supervisor), which may be killed, stopped and
-//! started anew, and under it a [tree](tree) that may be so apart from it. [Faults](fault) are those of leases and those of
-//! processes; the [checker](checker) knows at each moment which programs execute, and whose the claim is. Everything follows
+//! Two to four machines want to run one program. On each there is a [`supervisor`], which may be killed, stopped and
+//! started anew, and under it a [`tree`] that may be so apart from it. [Faults](fault) are those of leases and those of
+//! processes; the [`checker`] knows at each moment which programs execute, and whose the claim is. Everything follows
 //! from a seed. In place of supervisors, [ancestors](ancestor) of Watchbell can be tried under the same faults.
 
 pub mod ancestor;

@@ -115,7 +115,7 @@ fn a_worker_that_drains_is_not_killed_by_systemd() {
 /// The lists of words that follow `command:`.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let lists = text.split("command: ").skip(1);
-    let list = |list: &str| serde_json::from_str(&list[..list.find(']').unwrap() + 1]).unwrap();
+    let list = |list: &str| serde_json::from_str(&list[..=list.find(']').unwrap()]).unwrap();
     lists.map(list).collect()
 }
 
