@@ -19,8 +19,8 @@
 //! Whoever drives it tells what happened ([`LifeInput`]) and carries out what it is told ([`LifeOrder`]), in order. The
 //! supervisor does so with a session, a candidacy and a tree; the simulator with a model of each.
 //!
-//! - [`input`]: what it is told, [`order`]: what it tells to do
-//! - [`state`]: what it is about, for people
+//! - `input`: what it is told, `order`: what it tells to do
+//! - `state`: what it is about, for people
 
 mod input;
 mod order;

@@ -7,7 +7,7 @@
 //!
 //! Somebody outside is notified of what a person should see to: a holder that waits for approval, a hold at risk, an election
 //! that nobody has though candidates are there; and when that is over. What was so before this server started is no event; of
-//! a holder that waits and of a risk somebody is notified nevertheless, if nobody was: see [`super::notified`].
+//! a holder that waits and of a risk somebody is notified nevertheless, if nobody was: see `notified`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -131,7 +131,7 @@ async fn stdout_has_what_the_program_prints_and_nothing_else() {
 
 /// The log would be written by whoever renews.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_does_not_read_stderr_holds_up_no_renewal() {
+async fn whoever_does_not_read_stderr_holds_up_no_renewal_and_no_end() {
     let _machine = machine::waits().await;
     let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
     let mut command = Command::new(WATCHBELL);
@@ -143,7 +143,7 @@ async fn whoever_does_not_read_stderr_holds_up_no_renewal() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let (stdout, _unread) = (child.stdout.take().unwrap(), child.stderr.take());
-    let anna = Holder { child, out: PathBuf::new(), log: PathBuf::new() };
+    let mut anna = Holder { child, out: PathBuf::new(), log: PathBuf::new() };
     let deadlines = tokio::task::block_in_place(|| {
         let mut path = String::new();
         BufReader::new(stdout).read_line(&mut path).unwrap();
@@ -159,5 +159,5 @@ async fn whoever_does_not_read_stderr_holds_up_no_renewal() {
         until_ms().filter(|until_ms| *until_ms > first + 6_000)
     })
     .await;
-    drop(anna);
+    anna.stop().await;
 }
