@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::Output;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use rig::machine;
 use rig::postgres::Postgres;
 use rig::redis::Setup;
+use rig::{Ask, machine};
 use tempfile::TempDir;
 use tokio::task::block_in_place;
 

@@ -1,11 +1,13 @@
 //! What the program finds around it: variables, the deadline file, signals, and where what it prints goes.
 
 use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use rig::machine;
 use rig::redis::Setup;
 use store::machine::{Machine, System};
 
+use super::super::process::Spawned;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,7 +145,7 @@ async fn whoever_does_not_read_stderr_holds_up_no_renewal_and_no_end() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let (stdout, _unread) = (child.stdout.take().unwrap(), child.stderr.take());
-    let mut anna = Holder { child, out: PathBuf::new(), log: PathBuf::new() };
+    let mut anna = Spawned { child, log: PathBuf::new() };
     let deadlines = tokio::task::block_in_place(|| {
         let mut path = String::new();
         BufReader::new(stdout).read_line(&mut path).unwrap();
@@ -159,5 +161,5 @@ async fn whoever_does_not_read_stderr_holds_up_no_renewal_and_no_end() {
         until_ms().filter(|until_ms| *until_ms > first + 6_000)
     })
     .await;
-    anna.stop().await;
+    assert!(anna.stop().await.success());
 }
