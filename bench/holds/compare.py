@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""`watchbell hold` beside `etcdctl lock`: the same program, the same lease, the same faults, on one etcd.
+"""`watchbell hold` beside `etcdctl lock` and `consul lock`: the same program, the same lease, the same faults.
 
-    bench/holds/compare.py WATCHBELL [ROUNDS]
+    bench/holds/compare.py WATCHBELL [ROUNDS] [CONSUL]
 
-Two on this machine want to run the program, each as if on a machine of its own. Whoever has it is hurt in one way, and for a
+With one etcd, and one server of Consul if its binary is given (bench/holds/consul builds it). `consul lock` has a lease of 15 s
+and no flag for another one: with it, that of all is 15 s, else 5 s, and the faults last as many times longer. Two on this machine want to run the program, each as if on a machine of its own. Whoever has it is hurt in one way, and for a
 while it is watched who runs the program: it writes down every 20 ms that it does, by the clock that all share. Then two
 figures are told for each fault: for how long two ran it, and what was left of it when the one that was hurt and its successor
 were told to end. Everything is started in a temporary directory and ended by its id.
@@ -19,7 +20,8 @@ import sys
 import tempfile
 import time
 
-TTL = 5
+CONSUL = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
+TTL = 15 if CONSUL else 5
 PROGRAM = r"""
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -56,6 +58,21 @@ class Etcd:
             if now() > deadline:
                 raise SystemExit("etcd does not answer")
             time.sleep(0.1)
+
+
+class Consul:
+    def __init__(self, place):
+        ports = [free_port() for _ in range(4)]
+        self.url = f"127.0.0.1:{ports[0]}"
+        words = [CONSUL, "agent", "-server", "-bootstrap-expect=1", "-node=one", "-bind=127.0.0.1", "-client=127.0.0.1",
+                 "-data-dir", str(place / "consul"), f"-http-port={ports[0]}", f"-server-port={ports[1]}",
+                 f"-serf-lan-port={ports[2]}", f"-serf-wan-port={ports[3]}", "-dns-port=-1", "-grpc-port=-1", "-grpc-tls-port=-1"]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = now() + 60
+        while subprocess.run([CONSUL, "kv", "put", f"-http-addr={self.url}", "x", "1"], capture_output=True).returncode:
+            if now() > deadline:
+                raise SystemExit("consul does not answer")
+            time.sleep(0.2)
 
 
 def api():
@@ -132,39 +149,40 @@ class Round:
         return len(left)
 
 
-def stopped(round, etcd):
+def stopped(round, store):
     round.contenders[0].send_signal(signal.SIGSTOP)
-    time.sleep(20)
+    time.sleep(4 * TTL)
     round.contenders[0].send_signal(signal.SIGCONT)
-    time.sleep(5)
+    time.sleep(TTL)
 
 
-def killed(round, etcd):
+def killed(round, store):
     round.contenders[0].kill()
     round.contenders[0].wait()
-    time.sleep(20)
+    time.sleep(4 * TTL)
 
 
-def store_away(round, etcd):
-    etcd.process.send_signal(signal.SIGSTOP)
-    time.sleep(15)
-    etcd.process.send_signal(signal.SIGCONT)
-    time.sleep(10)
+def store_away(round, store):
+    store.process.send_signal(signal.SIGSTOP)
+    time.sleep(3 * TTL)
+    store.process.send_signal(signal.SIGCONT)
+    time.sleep(2 * TTL)
 
 
-FAULTS = [("its supervisor is stopped (SIGSTOP) for 20 s", stopped), ("its supervisor is killed (SIGKILL)", killed),
-          ("the store does not answer for 15 s", store_away)]
+FAULTS = [(f"its supervisor is stopped (SIGSTOP) for {4 * TTL} s", stopped), ("its supervisor is killed (SIGKILL)", killed),
+          (f"the store does not answer for {3 * TTL} s", store_away)]
 
 
 def main():
     watchbell, rounds = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 3
     with tempfile.TemporaryDirectory() as place:
         place = pathlib.Path(place)
-        etcd = Etcd(place)
+        etcd, stores = Etcd(place), {}
         try:
-            print(f"T = {TTL} s; {rounds} rounds of each; seconds in which two ran, and processes left behind")
+            stores = {"etcdctl lock": etcd, "consul lock": Consul(place) if CONSUL else None, "watchbell hold": etcd}
+            print(f"T = {TTL} s; {rounds} rounds of each; seconds in which two ran, and processes left behind", flush=True)
             for fault, hurt in FAULTS:
-                for who in ("etcdctl lock", "watchbell hold"):
+                for who, store in ((who, store) for who, store in stores.items() if store):
                     figures = []
                     for number in range(rounds):
                         here = place / f"{who[0]}-{hurt.__name__}-{number}"
@@ -174,6 +192,8 @@ def main():
                         def command(place, name):
                             if who == "etcdctl lock":
                                 return ["etcdctl", "--endpoints", etcd.url, "lock", "--ttl", str(TTL), job, "--"]
+                            if who == "consul lock":
+                                return [CONSUL, "lock", f"-http-addr={store.url}", "-shell=false", job]
                             return [watchbell, "hold", job, "--store", f"etcd://{etcd.url}/holds", "--ttl", f"{TTL}s",
                                     "--node", f"{name}-{number}-{hurt.__name__}".replace("_", "-"),
                                     "--lock-dir", str(place / f"machine-{name}"), "--"]
@@ -181,17 +201,18 @@ def main():
                         round = Round(here, command)
                         time.sleep(2)
                         try:
-                            hurt(round, etcd)
+                            hurt(round, store)
                         finally:
-                            etcd.process.send_signal(signal.SIGCONT)
+                            store.process.send_signal(signal.SIGCONT)
                             two = round.overlap()
                             starts = len(round.stretches())
                             left = round.end()
                         figures.append(f"{two:.1f} s, {left} left, {starts} starts")
                     print(f"{fault:45} {who:15} " + "; ".join(figures), flush=True)
         finally:
-            etcd.process.kill()
-            etcd.process.wait()
+            for store in {id(store): store for store in (etcd, *stores.values()) if store}.values():
+                store.process.kill()
+                store.process.wait()
 
 
 main()

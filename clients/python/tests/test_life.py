@@ -13,7 +13,8 @@ from test_ledger import answer, given
 from watchbell import clock
 from watchbell.execution import Execution, Handler
 from watchbell.ledger import GivenRun, News
-from watchbell.life import Life, Plan, log
+from watchbell.life import Life, log
+from watchbell.plan import Plan
 from watchbell.transport import Call
 
 RUN = GivenRun("a", 1, 1, "q", "2027-01-15T09:00:00Z", "echo", None, None, None, None)

@@ -1377,6 +1377,8 @@ export interface components {
         } | {
             /** @description The name of who has it. */
             holder: string;
+            /** @description Its session, if it is listed: to be sent with the next request. */
+            session?: string | null;
             /** @constant */
             state: "following";
             /**
@@ -1403,7 +1405,12 @@ export interface components {
         CampaignRequest: {
             /** @description Who it is: 1 to 63 letters, digits, dots, dashes and underscores. */
             candidate: string;
-            /** @description The session that the last answer told; none in the first request, and after it was lost. */
+            /**
+             * @description Whether others see it among the candidates, so that a wish may name it. Then it has a session from the first request on,
+             *     and waits for no longer than half of `ttl_ms`.
+             */
+            listed?: boolean;
+            /** @description The session that an answer told last; none in the first request, and after it was lost. */
             session?: string | null;
             /**
              * Format: uint64

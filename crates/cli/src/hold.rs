@@ -21,6 +21,7 @@ use self::plan::SupervisorPlan;
 use crate::args::hold::HoldArgs;
 use crate::exit::Ending;
 use crate::joining::Joining;
+use crate::outlet::OutletStream;
 use crate::pages;
 use crate::transitions::{Subject, Transitions};
 
@@ -39,7 +40,9 @@ pub(crate) async fn hold(typed: &HoldArgs) -> Result<(), Ending> {
     let SupervisorPlan { url, node, hold: plan, output, metrics, wait } = planned;
     let subject =
         Subject { kind: "hold", name: plan.name.clone(), node: plan.node.clone(), event_chars: 20 };
-    let transitions = Transitions::new(subject, typed.output);
+    // Whoever reads what the program prints there reads nothing else.
+    let stream = if output.is_some() { OutletStream::Stdout } else { OutletStream::Stderr };
+    let transitions = Transitions::new(subject, typed.output, stream);
     let tell = |event: &str, words: &str, facts: Value| transitions.tell(event, words, facts);
     let sight = Arc::new(HoldSight::default());
     let mut tasks = JoinSet::new();

@@ -52,6 +52,7 @@ mod joining;
 mod key;
 mod mask;
 mod outage;
+mod outlet;
 mod output;
 mod pages;
 mod progress;
@@ -89,9 +90,12 @@ use args::system::{AuditVerb, ClusterVerb, ConfigArgs, ConfigVerb};
 use args::trigger::TriggerVerb;
 use args::{Args, CronVerb, LogFormat, LogLevel, StoreVerb, Verb};
 use config::Layers;
+use engine::limits::LOG_LINES_WAITING_MAX;
 use exit::{Ending, Exit};
+use outlet::{Outlet, OutletStream};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -126,17 +130,32 @@ async fn verb() -> ExitCode {
         colour::turn_off();
     }
     let level = LevelFilter::from(tracing::Level::from(log_level(&args, &layers)));
-    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    let outlet = log_outlet(&args.verb);
+    let writer = match &outlet {
+        Some(outlet) => BoxMakeWriter::new(outlet.clone()),
+        None => BoxMakeWriter::new(io::stderr),
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(writer);
     // A hundred lines for each frame of each connection to an etcd: nobody would find anything else.
     let told = Targets::new().with_default(level).with_target("h2", level.min(LevelFilter::INFO));
     match args.log_format {
         LogFormat::Text => log.with_ansi(colour::on_stderr()).finish().with(told).init(),
         LogFormat::Json => log.json().finish().with(told).init(),
     }
-    match run(args.verb, &layers).await {
+    let ended = run(args.verb, &layers).await;
+    if let Some(outlet) = outlet {
+        outlet.finish();
+    }
+    match ended {
         Ok(()) => Exit::Fine.into(),
         Err(ending) => ending.tell().into(),
     }
+}
+
+/// What keeps whoever does not read its log from holding up a verb: the supervisor of a hold has its stderr in common with a
+/// program that may print more than is read, and would end it for want of a renewal.
+fn log_outlet(verb: &Verb) -> Option<Outlet> {
+    matches!(verb, Verb::Hold(_)).then(|| Outlet::new(OutletStream::Stderr, LOG_LINES_WAITING_MAX))
 }
 
 /// As much as was asked for; if nothing was, what the verb has always told.

@@ -18,19 +18,33 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::exit::Ending;
 
-/// What there is to be read.
+/// What there is to be read: `/metrics`, and `/livez`, which is answered as long as anything is.
 pub(crate) trait Pages: Send + Sync + 'static {
     /// The paths, for whoever asks for another one.
-    const PATHS: &'static str;
+    const PATHS: &'static str = "/metrics and /livez";
 
-    /// What is at a path, if there is anything.
-    fn page(&self, path: &str) -> Option<(StatusCode, String)>;
+    /// All metrics, as Prometheus reads them.
+    fn metrics(&self) -> String;
+
+    /// What is at another path, if there is anything.
+    fn other(&self, _path: &str) -> Option<(StatusCode, String)> {
+        None
+    }
+}
+
+/// Metrics as Prometheus reads them.
+pub(crate) fn text(metrics: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = prometheus_client::encoding::text::encode(&mut text, metrics);
+    text
 }
 
 /// How long to wait when no connection can be accepted, as when there are too many open files.
@@ -108,9 +122,18 @@ async fn answer(stream: TcpStream, pages: Arc<impl Pages>) -> Result<(), hyper::
     builder.serve_connection(TokioIo::new(stream), service).await
 }
 
+/// What is at a path, if there is anything.
+pub(crate) fn at(pages: &impl Pages, path: &str) -> Option<(StatusCode, String)> {
+    match path {
+        "/metrics" => Some((StatusCode::OK, pages.metrics())),
+        "/livez" => Some((StatusCode::OK, "ok\n".to_owned())),
+        other => pages.other(other),
+    }
+}
+
 fn page<P: Pages>(request: &Request<Incoming>, pages: &P) -> Response<Full<Bytes>> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    let (status, text) = match pages.page(request.uri().path()) {
+    let (status, text) = match at(pages, request.uri().path()) {
         Some(_) if !is_read => {
             (StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n".to_owned())
         }

@@ -1,12 +1,6 @@
-//! Transitions on stdout: a line for each, for people or for programs.
+//! Transitions: a line for each, for people or for programs.
 //!
-//! They are written by a thread of their own. Whoever reads stdout slowly, or not at all, holds up nothing: what does not fit
-//! in the queue is left out.
-
-use std::io::{self, Write};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+//! Whoever reads them slowly, or not at all, holds up nothing: what does not fit in the queue is left out.
 
 use client::Timestamp;
 use engine::limits::TRANSITIONS_WAITING_MAX;
@@ -14,11 +8,7 @@ use serde_json::{Map, Value, json};
 use store::machine::{Machine, System};
 
 use crate::args::OutputFormat;
-use crate::exit::say;
-
-/// How long the last lines may take, and how often it is looked.
-const FINISH_MAX: Duration = Duration::from_millis(500);
-const FINISH_STEP: Duration = Duration::from_millis(5);
+use crate::outlet::{Offered, Outlet, OutletStream};
 
 /// What transitions are about: an election, or a hold.
 #[derive(Debug, Clone)]
@@ -35,26 +25,13 @@ pub(crate) struct Subject {
 pub(crate) struct Transitions {
     subject: Subject,
     output: OutputFormat,
-    lines: SyncSender<String>,
-    thread: JoinHandle<()>,
+    outlet: Outlet,
 }
 
 impl Transitions {
-    pub(crate) fn new(subject: Subject, output: OutputFormat) -> Self {
-        let (lines, to_write) = sync_channel::<String>(TRANSITIONS_WAITING_MAX);
-        let thread = thread::spawn(move || {
-            let mut is_told = false;
-            for line in to_write {
-                let mut out = io::stdout().lock();
-                let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
-                if let Err(why) = written
-                    && !std::mem::replace(&mut is_told, true)
-                {
-                    say(&format!("transitions cannot be written to stdout: {why}; it goes on"));
-                }
-            }
-        });
-        Self { subject, output, lines, thread }
+    /// Tells them there, in this form.
+    pub(crate) fn new(subject: Subject, output: OutputFormat, stream: OutletStream) -> Self {
+        Self { subject, output, outlet: Outlet::new(stream, TRANSITIONS_WAITING_MAX) }
     }
 
     /// Tells a transition: `words` for people, `facts` for programs.
@@ -76,19 +53,13 @@ impl Transitions {
                 format!("{}\n", Value::Object(line))
             }
         };
-        if let Err(TrySendError::Full(_)) = self.lines.try_send(line) {
-            tracing::warn!("nobody reads stdout: a transition was left out");
+        if self.outlet.offer(line) == Offered::LeftOut {
+            tracing::warn!(event, "nobody reads them: a transition was left out");
         }
     }
 
     /// Waits until all is written that somebody reads, but not for long.
     pub(crate) fn finish(self) {
-        let Self { lines, thread, .. } = self;
-        drop(lines);
-        let mut waited = Duration::ZERO;
-        while !thread.is_finished() && waited < FINISH_MAX {
-            thread::sleep(FINISH_STEP);
-            waited += FINISH_STEP;
-        }
+        self.outlet.finish();
     }
 }

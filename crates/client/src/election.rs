@@ -126,7 +126,7 @@ pub struct CampaignRequest {
         schemars(length(min = 1, max = 63), regex(pattern = "^[A-Za-z0-9._-]+$"))
     )]
     pub candidate: String,
-    /// The session that the last answer told; none in the first request, and after it was lost.
+    /// The session that an answer told last; none in the first request, and after it was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9a-f]{16}$")))]
     pub session: Option<String>,
@@ -138,6 +138,10 @@ pub struct CampaignRequest {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 30000)))]
     pub wait_ms: u64,
+    /// Whether others see it among the candidates, so that a wish may name it. Then it has a session from the first request on,
+    /// and waits for no longer than half of `ttl_ms`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub listed: bool,
 }
 
 fn default_ttl_ms() -> u64 {
@@ -148,7 +152,7 @@ impl CampaignRequest {
     /// The first request of a candidate.
     pub fn new(candidate: impl Into<String>) -> Self {
         let (session, ttl_ms) = (None, default_ttl_ms());
-        Self { candidate: candidate.into(), session, ttl_ms, wait_ms: 0 }
+        Self { candidate: candidate.into(), session, ttl_ms, wait_ms: 0, listed: false }
     }
 }
 
@@ -182,6 +186,9 @@ pub enum Campaign {
         holder: String,
         /// Under which token.
         token: u64,
+        /// Its session, if it is listed: to be sent with the next request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
     },
     /// Nobody has it, since a moment ago, or nobody may have it yet: ask again.
     Open {

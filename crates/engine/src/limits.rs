@@ -24,8 +24,11 @@ pub const ELECT_WAIT_MAX: Duration = Duration::from_secs(86_400);
 /// Connections at a time to a candidate's metrics.
 pub const METRICS_CONNECTIONS_MAX: usize = 32;
 
-/// Transitions that wait for a reader of a candidate's stdout; those beyond are left out.
+/// Transitions that wait for whoever reads them; those beyond are left out.
 pub const TRANSITIONS_WAITING_MAX: usize = 256;
+
+/// Lines of its log for which the supervisor of a hold waits for no reader; those beyond are counted, and left out.
+pub const LOG_LINES_WAITING_MAX: usize = 1_024;
 
 /// Renewals that a holder remembers; it sends five in a lease, and a few more when answers are late.
 pub const RENEWALS_REMEMBERED_MAX: usize = 64;

@@ -50,6 +50,11 @@ impl DeadlineFile {
         let place = directory.join(format!("{name}.d"));
         own_directory(&place)?;
         let path = place.join("deadline");
+        for file in [path.clone(), being_written(&path)] {
+            if file.is_dir() {
+                return Err(LockError::Directory(file));
+            }
+        }
         let (wanted, to_write) = watch::channel(None);
         let (written, done) = watch::channel(None);
         let mut task = JoinSet::new();
@@ -106,17 +111,49 @@ async fn keep(
     }
 }
 
+/// What becomes the file when it is whole.
+fn being_written(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
 fn write(path: &Path, content: Written) -> io::Result<()> {
     let mut line = serde_json::to_string(&content)?;
     line.push('\n');
-    let new = path.with_extension("new");
-    fs::write(&new, line)?;
+    let new = being_written(path);
+    match fs::write(&new, &line) {
+        // Somebody has removed the directory.
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            let place = path.parent().expect("it is in a directory of its own");
+            own_directory(place).map_err(io::Error::other)?;
+            fs::write(&new, line)?;
+        }
+        written => written?,
+    }
     fs::rename(new, path)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_stands_in_its_way_is_refused_and_so_is_a_directory_in_which_others_may_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("a.d");
+        for name in ["deadline", "deadline.new"] {
+            let file = place.join(name);
+            fs::create_dir_all(&file).unwrap();
+            let refused = DeadlineFile::new(dir.path(), "a").err().map(|why| why.to_string());
+            assert!(refused.unwrap().contains("is a directory, and is to be a file"), "{name}");
+            fs::remove_dir(file).unwrap();
+        }
+        for mode in [0o720, 0o702, 0o1777] {
+            fs::set_permissions(&place, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(DeadlineFile::new(dir.path(), "a"), Err(LockError::Foreign(_))));
+        }
+    }
 
     #[tokio::test]
     async fn it_says_until_when_in_one_line() {
@@ -132,7 +169,11 @@ mod tests {
         assert_eq!(told["boot_ms"], millis(now + Duration::from_secs(5)));
         let wall_ms = told["wall_ms"].as_u64().unwrap();
         assert!(wall_ms.abs_diff(System.wall_us() / 1_000 + 5_000) < 3_000, "{wall_ms}");
-        let names = fs::read_dir(file.path().parent().unwrap()).unwrap();
-        assert_eq!(names.count(), 1, "nothing is left beside it");
+        let place = file.path().parent().unwrap();
+        assert_eq!(fs::read_dir(place).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(place).unwrap();
+        file.set(Token(8), now + Duration::from_secs(6));
+        file.settled().await;
+        assert!(fs::read_to_string(file.path()).unwrap().contains("\"token\":8"));
     }
 }

@@ -97,20 +97,25 @@ struct Files {
 
 impl Files {
     fn open(plan: &OutputPlan) -> io::Result<Self> {
+        // A pipe would be waited for, and a device put aside when it is full.
+        if fs::metadata(&plan.path).is_ok_and(|about| !about.is_file()) {
+            return Err(io::Error::other("there is something that is no file: name another one"));
+        }
         let file = append(&plan.path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { plan: plan.clone(), file, bytes, is_told: false })
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        match self.try_write(bytes) {
-            Ok(()) => self.is_told = false,
-            Err(why) if !self.is_told => {
-                self.is_told = true;
-                let path = self.plan.path.display();
-                tracing::warn!(%path, %why, "the program's output cannot be written, and is lost");
-            }
-            Err(_) => {}
+        let Err(why) = self.try_write(bytes) else {
+            self.is_told = false;
+            return;
+        };
+        // Some of it may be written.
+        self.bytes = self.file.metadata().map_or(self.bytes, |about| about.len());
+        if !std::mem::replace(&mut self.is_told, true) {
+            let path = self.plan.path.display();
+            tracing::warn!(%path, %why, "the program's output cannot be written, and is lost");
         }
     }
 
@@ -139,12 +144,12 @@ impl Files {
     fn turn(&mut self) -> io::Result<()> {
         let of = |number: u32| aside(&self.plan.path, number);
         for number in (1..self.plan.files.saturating_sub(1)).rev() {
-            move_if_there(&of(number), &of(number + 1))?;
+            if_there(fs::rename(of(number), of(number + 1)))?;
         }
         if self.plan.files > 1 {
-            move_if_there(&self.plan.path, &of(1))?;
+            if_there(fs::rename(&self.plan.path, of(1)))?;
         } else {
-            fs::remove_file(&self.plan.path)?;
+            if_there(fs::remove_file(&self.plan.path))?;
         }
         self.file = append(&self.plan.path)?;
         self.bytes = 0;
@@ -162,8 +167,9 @@ fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-fn move_if_there(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::rename(from, to) {
+/// Somebody else may have removed it.
+fn if_there(done: io::Result<()>) -> io::Result<()> {
+    match done {
         Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -208,6 +214,42 @@ mod tests {
         let mut files = Files::open(&plan(dir.path(), 4, 1)).unwrap();
         files.try_write(b"one\ntwo\n").unwrap();
         assert_eq!(texts(dir.path()), ["two\n"]);
+    }
+
+    #[test]
+    fn a_file_that_somebody_removes_is_made_anew_when_it_is_full() {
+        for count in [1, 3] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut files = Files::open(&plan(dir.path(), 4, count)).unwrap();
+            files.try_write(b"one\n").unwrap();
+            fs::remove_file(dir.path().join("out")).unwrap();
+            files.try_write(b"two\n").unwrap();
+            assert_eq!(texts(dir.path()), ["two\n"], "{count} files");
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        for path in [pipe.as_path(), dir.path(), Path::new("/dev/null")] {
+            let plan = OutputPlan { path: path.to_owned(), bytes_max: 4_096, files: 2 };
+            let why = Files::open(&plan).err().map(|why| why.to_string());
+            assert!(why.unwrap().contains("is no file"), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_full_loses_what_is_printed_then_and_nothing_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = Files::open(&plan(dir.path(), 4_096, 2)).unwrap();
+        files.file = File::options().write(true).open("/dev/full").unwrap();
+        files.write(b"lost\n");
+        assert!(files.is_told && files.bytes == 0);
+        files.file = append(&dir.path().join("out")).unwrap();
+        files.write(b"kept\n");
+        assert_eq!((texts(dir.path()), files.is_told), (vec!["kept\n".to_owned()], false));
     }
 
     #[tokio::test]

@@ -148,7 +148,14 @@ impl Supervisor<'_> {
                 Err(Defeat::Ended(_)) => return Err(Next::Campaign),
                 Err(why @ Defeat::Corrupt(_)) => {
                     tracing::error!(%why, hold = self.plan.name, "cannot campaign");
-                    sleep(session.ttl().length().min(ELECT_STOP_MAX)).await;
+                    tokio::select! {
+                        biased;
+                        () = self.signals.stopped() => {
+                            self.tell_life(LifeInput::StopAsked);
+                            return Err(Next::Quit);
+                        }
+                        () = sleep(session.ttl().length().min(ELECT_STOP_MAX)) => {}
+                    }
                 }
             }
         }

@@ -21,7 +21,7 @@ use store::session::Session;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::lock::HadLock;
+use crate::lock::{HadLock, LockError};
 use crate::program::deadline;
 use crate::signals::Told;
 use crate::supervisor::{Next, Supervisor};
@@ -37,7 +37,7 @@ struct Desk<'a> {
     session: &'a Session,
     right: Right,
     tree: Option<Tree>,
-    locking: Option<Work<HadLock>>,
+    locking: Option<Work<Result<HadLock, LockError>>>,
     lock: Option<HadLock>,
     starting: Option<Work<Result<Tree, StartError>>>,
     checking: Option<Work<Health>>,
@@ -52,7 +52,7 @@ enum Event {
     Renewed(u64),
     Ended(Result<Outcome, Lost>),
     Started(Box<Result<Tree, StartError>>),
-    Locked(HadLock),
+    Locked(Result<HadLock, LockError>),
     Checked(Health),
     Tick,
 }
@@ -214,9 +214,13 @@ impl Supervisor<'_> {
             }
             Event::Ended(ended) => self.ended(desk, ended),
             Event::Started(started) => self.started(desk, *started),
-            Event::Locked(lock) => {
+            Event::Locked(Ok(lock)) => {
                 desk.lock = Some(lock);
                 LifeInput::Locked
+            }
+            Event::Locked(Err(why)) => {
+                self.story.not_started(&why.to_string());
+                LifeInput::NotLocked
             }
             Event::Checked(health) => {
                 if health == Health::Bad {

@@ -3,9 +3,11 @@
 //! A head names the session of whoever has it; a session that is gone has nothing any more. What a hold says of itself
 //! stands in the head too, under the token of whoever wrote it.
 //!
-//! - [`monitor`]: looks at elections, and tells of changes; [`watch`]: what of it is told
+//! - [`monitor`]: looks at elections, and tells of changes; [`watch`]: what of it is told; `notified`: what somebody was
+//!   notified of already
 
 pub mod monitor;
+mod notified;
 pub mod watch;
 
 use client::election::{ElectionState, HandOverCause, HoldState, RiskReason};

@@ -68,6 +68,11 @@ impl Notifier {
         Ok((delivery, Self(Some(news_in))))
     }
 
+    /// Whether somebody is to be notified at all.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Has a change told, and waits for nothing.
     pub(crate) fn tell(&self, at: Instant, change: &ClusterChange) {
         self.send(Notification { at, event: cluster_event(at, change), text: sentence(change) });

@@ -30,7 +30,7 @@ use serde_json::value::RawValue;
 
 use crate::chain::Chain;
 use crate::error::unread;
-use crate::machine::within;
+use crate::machine::{Machine, within};
 use crate::ownership::Ownership;
 use crate::session::{NodeId, Session, SessionKey, hex};
 use crate::{
@@ -318,6 +318,20 @@ impl Claim {
         let then = self.giving(&head);
         let commit = Commit { when: vec![self.unmoved(seen)], then };
         Some(self.notes().into_iter().fold(commit, Commit::delete))
+    }
+
+    /// What gives a claim as it was seen to this session, under the next token, on behalf of whoever has it.
+    pub fn handing(&self, seen: &ClaimView, to: &SessionKey, machine: &dyn Machine) -> Commit {
+        let head = Head {
+            session: Some(to.clone()),
+            token: Token::after(seen.head.token(), machine.wall_us()).0,
+            state: ClaimState::Held,
+            number: seen.head.number + 1,
+            nonce: Nonce(machine.random()),
+            ..seen.head.clone()
+        };
+        let there = Condition::Present(to.key().clone());
+        Commit { when: vec![self.unmoved(seen), there], then: self.giving(&head) }
     }
 
     /// What writes a head that names somebody else than the last one, or names it under another token.

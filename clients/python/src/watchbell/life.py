@@ -14,11 +14,11 @@ import logging
 import queue
 import random
 import threading
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 from urllib.parse import quote
 
 from . import clock
+from .coroutines import OwnLoop
 from .error import (
     BadAnswer,
     Conflict,
@@ -30,11 +30,12 @@ from .error import (
     Unreported,
     WatchbellError,
 )
-from .execution import Execution, Handler, ThreadPool
+from .execution import Execution, ThreadPool
 from .ledger import CLAIM_RUNS_MAX, GivenRun, Held, Ledger, News, Request
 from .link import Contact, Link
+from .plan import Plan
 from .printer import Printer
-from .transport import Call, Transport, encode
+from .transport import Call, encode
 
 log = logging.getLogger("watchbell")
 
@@ -44,21 +45,6 @@ Control = queue.SimpleQueue[Union[None, str, BaseException]]
 
 _WAIT_MS_MAX = 30_000
 _ANSWER_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a worker was made with."""
-
-    name: str
-    queues: List[str]
-    capacity: int
-    lease: float
-    grace: float
-    drain_timeout: Optional[float]
-    labels: Dict[str, str]
-    handlers: Dict[str, Handler]
-    transport: Transport
 
 
 class Life:
@@ -90,7 +76,7 @@ class Life:
         self._printer = Printer(plan.name, self._transport)
         self._pool = ThreadPool(plan.name)
         self._loop = loop
-        self._own_loop: Optional[asyncio.AbstractEventLoop] = None
+        self._own_loop: Optional[OwnLoop] = None
         # Executions by the ids of their runs, from when they were given to when their handlers have ended.
         self._live: Dict[str, Execution] = {}
         # Runs whose former attempt still executes here.
@@ -233,7 +219,7 @@ class Life:
         for thread in threads:
             thread.join(timeout=2.0)
         if self._own_loop is not None:
-            self._own_loop.call_soon_threadsafe(self._own_loop.stop)
+            self._own_loop.stop()
         self._transport.close()
 
     # Speaking.
@@ -467,24 +453,8 @@ class Life:
 
     def _start_loop(self) -> None:
         if self._loop is None and any(handler.is_async for handler in self._handlers.values()):
-            self._loop = self._own_loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=self._serve_loop, name=f"{self._name}-loop", daemon=True)
-            thread.start()
-
-    def _serve_loop(self) -> None:
-        loop = self._own_loop
-        assert loop is not None
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
+            self._own_loop = OwnLoop(self._name)
+            self._loop = self._own_loop.loop
 
     def _start_tasks(self, loop: asyncio.AbstractEventLoop, executions: Sequence[Execution]) -> None:
         for execution in executions:

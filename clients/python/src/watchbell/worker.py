@@ -17,7 +17,8 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 from .context import Context
 from .execution import Handler
 from .ledger import CLAIM_RUNS_MAX
-from .life import Control, Life, Plan
+from .life import Control, Life
+from .plan import Plan
 from .transport import Servers, Transport
 
 P = TypeVar("P")

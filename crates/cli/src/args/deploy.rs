@@ -134,4 +134,9 @@ fn what_the_pods_of_a_hold_start_is_a_command() {
     let [words] = &commands(PODS)[..] else { panic!("there is one container") };
     let parsed = Args::try_parse_from(words);
     assert!(parsed.is_ok(), "{}", parsed.unwrap_err());
+    let Ok(Args { verb: Verb::Hold(hold), .. }) = parsed else { panic!("{words:?}") };
+    // A volume is root's, and everybody may write there: the supervisor makes a directory of its own in it.
+    let locks = hold.lock_dir.unwrap();
+    let volume = locks.parent().unwrap().display();
+    assert!(PODS.contains(&format!("mountPath: {volume}}}")), "{volume} is no volume");
 }

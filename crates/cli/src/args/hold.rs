@@ -29,8 +29,9 @@ use crate::args::worker::{Isolate, bytes};
 /// when it ends five times within a minute, another one shall try.
 ///
 /// SIGTERM and Ctrl-C end the program and then give it up, so that another one starts it at once; the second time they kill
-/// it. HUP, USR1, USR2, QUIT, ALRM and WINCH are passed on to it. Each transition is a line on stdout, between those of the
-/// program unless --output-file has them. The program finds WATCHBELL_TOKEN, WATCHBELL_HOLD and WATCHBELL_DEADLINE_FILE
+/// it. HUP, USR1, USR2, QUIT, ALRM and WINCH are passed on to it. What it prints is passed on, and on stdout there is nothing
+/// else: each transition is a line on stderr, or on stdout if --output-file has what the program prints. The program finds
+/// WATCHBELL_TOKEN, WATCHBELL_HOLD and WATCHBELL_DEADLINE_FILE
 #[derive(Debug, clap::Args)]
 #[command(after_help = examples(
     "  watchbell hold mailer --store redis://cache.example.com:6379 -- /usr/local/bin/mailer --queue 7\n  \

@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use engine::lease::Ttl;
-use hyper::StatusCode;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,7 +15,7 @@ use prometheus_client::registry::Registry;
 use store::election::{Permit, Right};
 
 use super::voice::LogDialect;
-use crate::pages::Pages;
+use crate::pages::{Pages, text};
 
 /// All metrics of a candidate.
 pub(super) struct Board {
@@ -113,9 +112,10 @@ impl Board {
     fn of(&self, right: Option<&Right>) -> Option<Permit> {
         right?.permit().filter(|permit| permit.valid_for > self.margin)
     }
+}
 
-    /// As Prometheus reads it.
-    fn text(&self) -> String {
+impl Pages for Board {
+    fn metrics(&self) -> String {
         let right = self.right.lock();
         let permit = self.of(right.as_ref());
         let (token, valid_for) = permit
@@ -124,22 +124,7 @@ impl Board {
         self.current.set(i64::from(permit.is_some()));
         self.token.set(i64::try_from(token).unwrap_or(i64::MAX));
         self.valid_for.set(valid_for.as_secs_f64());
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
-        text
-    }
-}
-
-impl Pages for Board {
-    const PATHS: &'static str = "/metrics and /livez";
-
-    fn page(&self, path: &str) -> Option<(StatusCode, String)> {
-        match path {
-            "/metrics" => Some((StatusCode::OK, self.text())),
-            "/livez" => Some((StatusCode::OK, "ok\n".to_owned())),
-            _ => None,
-        }
+        text(&self.registry)
     }
 }
 
@@ -151,8 +136,8 @@ mod tests {
     fn the_names_are_ours_and_in_its_place_also_those_of_the_redis_scheduler() {
         let ttl = Ttl::new(Duration::from_secs(1)).unwrap();
         let names = ["claimed_total", "refreshed_total", "read_total", "current_leader", "token"];
-        let ours = Board::new(ttl, &LogDialect::Ours).text();
-        let both = Board::new(ttl, &LogDialect::Ancestor("leader:uuid".into())).text();
+        let ours = Board::new(ttl, &LogDialect::Ours).metrics();
+        let both = Board::new(ttl, &LogDialect::Ancestor("leader:uuid".into())).metrics();
         for name in names {
             let line = format!("watchbell_leader_{name} 0\n");
             assert!(ours.contains(&line) && both.contains(&line), "{line}\n{both}");

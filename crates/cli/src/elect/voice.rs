@@ -7,6 +7,7 @@ use serde_json::Value;
 use tracing::Level;
 
 use crate::args::OutputFormat;
+use crate::outlet::OutletStream;
 use crate::transitions::{Subject, Transitions};
 
 /// A moment that the log tells.
@@ -77,7 +78,7 @@ impl Voice {
             event_chars: 9,
         };
         let out = match dialect {
-            LogDialect::Ours => Some(Transitions::new(subject, output)),
+            LogDialect::Ours => Some(Transitions::new(subject, output, OutletStream::Stdout)),
             LogDialect::Ancestor(_) => None,
         };
         Self { dialect, election: election.to_owned(), node: node.to_owned(), out }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use ::hold::HoldSight;
 use engine::hold::life::LifeState;
-use hyper::StatusCode;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -15,7 +14,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::pages::Pages;
+use crate::pages::{Pages, text};
 
 /// All metrics of a hold.
 pub(super) struct HoldBoard(Registry);
@@ -29,14 +28,6 @@ impl HoldBoard {
         let mut registry = Registry::with_prefix("watchbell_hold");
         registry.register_collector(Box::new(Reader(Arc::clone(sight))));
         Self(registry)
-    }
-
-    /// As Prometheus reads it.
-    fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.0);
-        text
     }
 }
 
@@ -79,14 +70,8 @@ impl Collector for Reader {
 }
 
 impl Pages for HoldBoard {
-    const PATHS: &'static str = "/metrics and /livez";
-
-    fn page(&self, path: &str) -> Option<(StatusCode, String)> {
-        match path {
-            "/metrics" => Some((StatusCode::OK, self.text())),
-            "/livez" => Some((StatusCode::OK, "ok\n".to_owned())),
-            _ => None,
-        }
+    fn metrics(&self) -> String {
+        text(&self.0)
     }
 }
 
@@ -96,7 +81,7 @@ mod tests {
 
     #[test]
     fn every_figure_is_shown_under_its_name() {
-        let text = HoldBoard::new(&Arc::new(HoldSight::default())).text();
+        let text = HoldBoard::new(&Arc::new(HoldSight::default())).metrics();
         for line in [
             "claims_total 0",
             "starts_total 0",

@@ -117,10 +117,27 @@ fn url(typed: &HoldArgs) -> Result<StoreUrl, Ending> {
         };
     }
     match &typed.store {
-        Some(store) => typed.pass.store(store),
+        Some(store) => shared(typed.pass.store(store)?),
         None => Err(Ending::wrong_input(
             "where those meet who hold it is missing: give --store URL or --server URL, or WATCHBELL_STORE",
         )),
+    }
+}
+
+/// What nobody else can reach tells nobody else who has it.
+fn shared(url: StoreUrl) -> Result<StoreUrl, Ending> {
+    match &url {
+        StoreUrl::Memory => Err(Ending::wrong_input(
+            "memory: is known to this process alone, so another one would run the program as well: give a store that all \
+             of them reach, or --server URL",
+        )),
+        StoreUrl::File(_) => {
+            tracing::warn!(%url, "no other machine reaches this store: one with a store of its own runs the program as well");
+            Ok(url)
+        }
+        StoreUrl::Etcd(_) | StoreUrl::Redis(_) | StoreUrl::Postgres(_) | StoreUrl::Server(_) => {
+            Ok(url)
+        }
     }
 }
 

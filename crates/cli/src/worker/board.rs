@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use worker::Sight;
 use worker::command::Commands;
 
-use crate::pages::Pages;
+use crate::pages::{Pages, text};
 
 /// All metrics of a worker.
 pub(crate) struct WorkerBoard {
@@ -39,14 +39,6 @@ impl WorkerBoard {
         Self { registry, sight }
     }
 
-    /// As Prometheus reads it.
-    fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
-        text
-    }
-
     /// Why it is not ready, if it is not.
     fn trouble(&self) -> Option<String> {
         if self.sight.is_draining() {
@@ -66,16 +58,15 @@ impl WorkerBoard {
 impl Pages for WorkerBoard {
     const PATHS: &'static str = "/livez, /readyz and /metrics";
 
-    fn page(&self, path: &str) -> Option<(StatusCode, String)> {
-        match path {
-            "/metrics" => Some((StatusCode::OK, self.text())),
-            "/livez" => Some((StatusCode::OK, "ok\n".to_owned())),
-            "/readyz" => Some(match self.trouble() {
-                None => (StatusCode::OK, "ok\n".to_owned()),
-                Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
-            }),
-            _ => None,
-        }
+    fn metrics(&self) -> String {
+        text(&self.registry)
+    }
+
+    fn other(&self, path: &str) -> Option<(StatusCode, String)> {
+        (path == "/readyz").then(|| match self.trouble() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        })
     }
 }
 
@@ -161,6 +152,7 @@ mod tests {
     use worker::command::CommandPolicy;
 
     use super::*;
+    use crate::pages::at;
 
     fn board() -> WorkerBoard {
         let commands = Arc::new(Commands::new(CommandPolicy::default(), None));
@@ -169,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_count_is_shown_under_its_name() {
-        let text = board().text();
+        let text = board().metrics();
         for name in [
             "given_total",
             "succeeded_total",
@@ -187,10 +179,10 @@ mod tests {
     #[test]
     fn a_worker_that_nobody_answered_is_alive_and_not_ready() {
         let board = board();
-        assert_eq!(board.page("/livez").unwrap().0, StatusCode::OK);
-        let (status, why) = board.page("/readyz").unwrap();
+        assert_eq!(at(&board, "/livez").unwrap().0, StatusCode::OK);
+        let (status, why) = at(&board, "/readyz").unwrap();
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(why, "no server has answered yet\n");
-        assert_eq!(board.page("/"), None);
+        assert_eq!(at(&board, "/"), None);
     }
 }

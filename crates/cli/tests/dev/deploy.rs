@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use client::Client;
 use client::run::RunState;
+use rig::redis::Setup;
 use rig::{PATIENCE, machine, until};
 use serde_json::Value;
 
@@ -26,6 +27,16 @@ fn start_of(unit: &str) -> Vec<String> {
 
 /// Starts a unit with these texts in the place of others.
 fn start(unit: &str, dir: &Path, changes: &[(&str, &str)]) -> Spawned {
+    start_with(unit, dir, changes, &[])
+}
+
+/// The same with these variables, which systemd reads from a file.
+fn start_with(
+    unit: &str,
+    dir: &Path,
+    changes: &[(&str, &str)],
+    variables: &[(&str, &str)],
+) -> Spawned {
     let words = start_of(unit).into_iter().map(|word| changed(word, changes));
     let words: Vec<String> = words.collect();
     let log = dir.join(format!("{unit}.log"));
@@ -35,6 +46,7 @@ fn start(unit: &str, dir: &Path, changes: &[(&str, &str)]) -> Spawned {
         .current_dir("/")
         .env_clear()
         .env("STATE_DIRECTORY", dir.join("state"))
+        .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .stdout(file.try_clone().unwrap())
         .stderr(file)
@@ -121,11 +133,53 @@ async fn the_units_start_a_server_and_a_worker_that_carries_out_a_run() {
     assert!(worker.stop().await.success(), "{}", fs::read_to_string(&worker.log).unwrap());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_unit_of_a_hold_starts_its_program_and_hands_it_over_when_it_is_stopped() {
+    let _machine = machine::waits().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let told = dir.path().join("told");
+    let script = format!(
+        "#!/bin/sh\necho $WATCHBELL_HOLD $WATCHBELL_TOKEN >>{}\nexec sleep 3600\n",
+        told.display()
+    );
+    let program = write(dir.path().join("mailer"), &script, 0o755);
+    let started = async |machine: &str| {
+        let place = dir.path().join(machine);
+        fs::create_dir(&place).unwrap();
+        let changes = [
+            ("/usr/local/bin/watchbell", WATCHBELL),
+            ("%i", "mailer"),
+            ("${RUNTIME_DIRECTORY}", place.to_str().unwrap()),
+            ("$PROGRAM", program.to_str().unwrap()),
+        ];
+        let variables = [("WATCHBELL_STORE", redis.url()), ("WATCHBELL_NODE", machine.to_owned())];
+        let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+        start_with("watchbell-hold@.service", &place, &changes, &variables)
+    };
+    let runs = async |count: usize| {
+        until(&format!("{count} programs have run"), PATIENCE, || async {
+            let told = fs::read_to_string(&told).unwrap_or_default();
+            (told.matches('\n').count() >= count).then_some(told)
+        })
+        .await
+    };
+    let mut one = started("web-1").await;
+    runs(1).await;
+    let mut other = started("web-2").await;
+    other.says("web-1 has the claim").await;
+    assert!(one.stop().await.success(), "{}", fs::read_to_string(&one.log).unwrap());
+    let told = runs(2).await;
+    let tokens: Vec<u64> =
+        told.lines().map(|line| line.strip_prefix("mailer ").unwrap().parse().unwrap()).collect();
+    assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{told}");
+    assert!(other.stop().await.success(), "{}", fs::read_to_string(&other.log).unwrap());
+}
+
 /// What systemd itself says of them, where its tool is installed.
 #[test]
 fn systemd_finds_nothing_wrong_with_the_units() {
     let dir = tempfile::tempdir().unwrap();
-    for unit in ["watchbell.service", "watchbell-worker.service"] {
+    for unit in ["watchbell.service", "watchbell-worker.service", "watchbell-hold@.service"] {
         let text = deploy(unit).replace("/usr/local/bin/watchbell", WATCHBELL);
         let path = dir.path().join(unit);
         fs::write(&path, text).unwrap();

@@ -2,6 +2,7 @@
 
 mod alone;
 mod lifecycle;
+mod recipe;
 mod refusal;
 mod storm;
 mod surroundings;
@@ -67,11 +68,15 @@ impl Holder {
         Self { child: command.spawn().unwrap(), out, log }
     }
 
-    /// All transitions that it has told. Lines of the program are beside them.
+    /// All transitions that it has told: on stderr, with its log, or on stdout if the program prints elsewhere.
     fn events(&self) -> Vec<Value> {
-        let text = fs::read_to_string(&self.out).unwrap();
-        let whole = text.lines().take(text.matches('\n').count());
-        whole.filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let told = |path: &Path| {
+            let text = fs::read_to_string(path).unwrap();
+            let whole = text.lines().take(text.matches('\n').count());
+            let events = whole.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            events.filter(|told| told["event"].is_string()).collect::<Vec<_>>()
+        };
+        [told(&self.out), told(&self.log)].concat()
     }
 
     fn count(&self, event: &str) -> usize {

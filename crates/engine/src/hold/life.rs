@@ -18,10 +18,20 @@
 //!
 //! Whoever drives it tells what happened ([`LifeInput`]) and carries out what it is told ([`LifeOrder`]), in order. The
 //! supervisor does so with a session, a candidacy and a tree; the simulator with a model of each.
+//!
+//! - `input`: what it is told, `order`: what it tells to do
+//! - `state`: what it is about, for people
+
+mod input;
+mod order;
+mod state;
 
 use std::time::Duration;
 
-use super::record::{HandOverCause, HoldState, RiskReason};
+pub use self::input::{Health, LifeInput, LifeSight, TreeEnd};
+pub use self::order::LifeOrder;
+pub use self::state::LifeState;
+use super::record::{HandOverCause, RiskReason};
 use super::restart::{AfterExit, Exits};
 use super::timing::{HoldDeadline, HoldTiming, TreeKill};
 use crate::lease::Reading;
@@ -48,160 +58,6 @@ pub struct HealthRules {
     pub failures: u32,
     /// How long after the start of the program the first one is run.
     pub start_grace: Duration,
-}
-
-/// How things stand at the moment of an input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LifeSight {
-    /// The clocks.
-    pub now: Reading,
-    /// For how long the claim may be acted upon, if it may.
-    pub permit: Option<Duration>,
-}
-
-/// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LifeInput {
-    /// The claim is this node's, and waits for a person.
-    Awaits,
-    /// It does not wait any more, and this node has nothing.
-    AwaitsNoMore,
-    /// The claim is this node's, and may be acted upon.
-    Claimed,
-    /// A renewal that was sent then was acknowledged.
-    Renewed {
-        /// The clocks before it was sent.
-        sent: Reading,
-    },
-    /// The lock of this hold on this machine is this supervisor's.
-    Locked,
-    /// The program was started.
-    Started,
-    /// It was not, and nothing of it is left.
-    NotStarted,
-    /// The tree of the program is empty.
-    Ended(TreeEnd),
-    /// Nobody knows what is left of the tree: both guards were killed.
-    LostSight,
-    /// A health command is done.
-    Checked(Health),
-    /// Somebody wants this supervisor to end.
-    StopAsked,
-    /// Somebody wants it to end at once.
-    KillAsked,
-    /// Somebody wishes that another node has the claim.
-    Wished,
-    /// The claim, or the session, is not this node's any more, or the store may have forgotten about it.
-    RightLost,
-    /// The claim was given up, as it was ordered.
-    GivenUp,
-    /// Time has passed.
-    Tick,
-}
-
-/// How a tree ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TreeEnd {
-    /// How long the program ran.
-    pub ran: Duration,
-    /// Whether it was ended because nothing was confirmed in time.
-    pub is_unconfirmed: bool,
-    /// How long after its last deadline the tree was empty, if it was not before.
-    pub kill_late: Option<Duration>,
-}
-
-/// What a health command said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Health {
-    /// The program is well.
-    Good,
-    /// It is not, or the command could not tell.
-    Bad,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LifeOrder {
-    /// Get the lock of this hold on this machine, however long that takes.
-    TakeLock,
-    /// Start the program, which must be gone by then. The lock goes over to its tree, and ends with it.
-    Start(HoldDeadline),
-    /// Tell the shim that the program may go on until then.
-    Confirm(HoldDeadline),
-    /// Tell the program to end, and kill its tree after the grace.
-    Stop {
-        /// How long it may take.
-        grace: Duration,
-    },
-    /// Kill the tree.
-    Kill,
-    /// Run the health command.
-    Check {
-        /// How long it may take.
-        limit: Duration,
-    },
-    /// Give the claim up for this reason, and the lock before, if it was had: nothing of the program is left. Unless this
-    /// supervisor ends, others go first.
-    GiveUp(HandOverCause),
-    /// The claim is gone: let the lock go, and campaign again.
-    Campaign,
-    /// An assumption was seen broken: say so.
-    Raise(RiskReason, String),
-    /// Close the session: this supervisor has nothing any more.
-    Quit,
-    /// End without giving anything up: something of the program may be left.
-    Abandon,
-}
-
-/// What a supervisor is about, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LifeState {
-    /// Somebody else has the claim, or nobody.
-    Candidate,
-    /// It has the claim, and a person must approve.
-    WaitingForApproval,
-    /// It has the claim, and may not start yet.
-    WaitingToStart,
-    /// The program runs.
-    Running,
-    /// The program was told to end, or the claim is being given up.
-    Stopping,
-    /// There is no right, or none that can be proved, and something of the program may be left.
-    Lost,
-}
-
-impl LifeState {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Candidate,
-        Self::WaitingForApproval,
-        Self::WaitingToStart,
-        Self::Running,
-        Self::Stopping,
-        Self::Lost,
-    ];
-
-    /// As it is written: in logs and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Candidate => "candidate",
-            Self::WaitingForApproval => "waiting_for_approval",
-            Self::WaitingToStart => "waiting_to_start",
-            Self::Running => "running",
-            Self::Stopping => "stopping",
-            Self::Lost => "lost",
-        }
-    }
-
-    /// What the record of a holder says of it; nothing, if it is none.
-    pub const fn recorded(self) -> Option<HoldState> {
-        match self {
-            Self::Candidate | Self::WaitingForApproval => None,
-            Self::WaitingToStart => Some(HoldState::WaitingToStart),
-            Self::Running => Some(HoldState::Running),
-            Self::Stopping | Self::Lost => Some(HoldState::Stopping),
-        }
-    }
 }
 
 /// A supervisor, from its start to its end.
@@ -358,6 +214,7 @@ impl Life {
             LifeInput::Claimed => self.claimed(sight.now, &mut orders),
             LifeInput::Renewed { sent } => self.renewed(sent, sight, &mut orders),
             LifeInput::Locked => self.tenure.lock = Lock::Had,
+            LifeInput::NotLocked => self.not_locked(sight.now, &mut orders),
             LifeInput::Started => self.started(sight.now, &mut orders),
             LifeInput::NotStarted => self.not_started(sight.now, &mut orders),
             LifeInput::Ended(end) => self.ended(end, sight.now, &mut orders),
@@ -494,6 +351,14 @@ impl Life {
         }
         if is_killed {
             orders.push(LifeOrder::Kill);
+        }
+    }
+
+    /// As a program that ends at once: it is tried again after a pause, and elsewhere in the end.
+    fn not_locked(&mut self, now: Reading, orders: &mut Vec<LifeOrder>) {
+        if self.phase == Phase::Waiting {
+            self.tenure.lock = Lock::Unwanted;
+            self.exited(now, Duration::ZERO, orders);
         }
     }
 

@@ -6,8 +6,10 @@
 //! shorter than that may go untold.
 //!
 //! Somebody outside is notified of what a person should see to: a holder that waits for approval, a hold at risk, an election
-//! that nobody has though candidates are there; and when that is over. What was so before this server started is not told.
+//! that nobody has though candidates are there; and when that is over. What was so before this server started is no event; of
+//! a holder that waits and of a risk somebody is notified nevertheless, if nobody was: see `notified`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +17,12 @@ use engine::limits::{ELECTIONS_MONITORED_MAX, PAGE_ENTRIES_MAX};
 use store::claim::Head;
 use store::machine::within;
 use store::session::Session;
-use store::{Range, ScanError, Store};
+use store::{Commit, Range, ScanError, Store};
 
+use super::notified::Notified;
 use super::watch::{
-    ElectionChange, ElectionNews, ElectionWatch, Elections, LookNews, SeenElection, Standing,
+    ElectionChange, ElectionNews, ElectionWatch, Elections, LookNews, Notifying, SeenElection,
+    Standing,
 };
 use crate::event::{EventDetail, ServerEvent};
 use crate::handle::NodeHandle;
@@ -80,9 +84,17 @@ impl Component for ElectionMonitor {
                 (elections, is_due, read_at) = (found, false, machine.reading());
             }
             let (view, sessions) = (views.borrow().clone(), roster.borrow().clone());
-            let news = watch.see(&elections, &sessions, machine.reading());
-            if tells(&last, &view) {
+            let is_teller = tells(&last, &view);
+            let notifying = if is_teller && handle.notifier().is_listening() {
+                Notifying::Here
+            } else {
+                Notifying::Elsewhere
+            };
+            let news = watch.see(&elections, &sessions, machine.reading(), notifying);
+            if is_teller {
+                let to_keep = watch.to_keep(&news.notices);
                 tell(&handle, &metrics, news);
+                keep(&handle, &session, to_keep).await;
             }
             last = view;
             let states = elections.values().map(|seen| {
@@ -115,7 +127,10 @@ async fn heads(store: &Store) -> Result<Elections, ScanError> {
     while let Some(entries) = pages.next().await? {
         for entry in entries {
             let Some(key) = entry.key.as_str().strip_prefix(ELECTIONS) else { continue };
-            // What lies beside a head is no election.
+            if let Some(seen) = Notified::beside(key).and_then(|key| elections.get_mut(key)) {
+                seen.notified = Notified::from_value(&entry.value);
+            }
+            // What else lies beside a head is no election.
             if key.split('/').count() != 2 {
                 continue;
             }
@@ -131,6 +146,22 @@ async fn heads(store: &Store) -> Result<Elections, ScanError> {
         }
     }
     Ok(elections)
+}
+
+/// Keeps what somebody was notified of. What could not be kept may be told again by a server that starts later.
+async fn keep(handle: &NodeHandle, session: &Session, notified: BTreeMap<String, Notified>) {
+    for (election, notified) in notified {
+        let Some(key) = Notified::key(ELECTIONS, &election) else { continue };
+        let put = Commit::new().put(key, notified.to_value());
+        let writing = handle.store().commit(put);
+        match within(session.machine(), session.ttl().length(), writing).await {
+            Some(Ok(_)) => {}
+            Some(Err(why)) => {
+                return tracing::debug!(%why, election, "what was notified of was not kept");
+            }
+            None => return tracing::debug!(election, "what was notified of was not kept in time"),
+        }
+    }
 }
 
 fn tell(handle: &NodeHandle, metrics: &NodeMetrics, news: LookNews) {

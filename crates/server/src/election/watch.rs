@@ -1,11 +1,12 @@
 //! What was seen of elections, and what of it is told.
 //!
-//! Each look compares what is there with what was told last. It decides by its arguments alone.
+//! Each look compares what is there with what was told last. It decides by its arguments alone. Events are about changes; what
+//! a person should see to is about what is so: they are notified of it once, whoever has seen it begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use client::election::{ElectionState, HandOverCause, HoldState, RiskReason};
-use engine::hold::record::HoldRecord;
+use engine::hold::record::{HoldRecord, Risk};
 use engine::lease::{Reading, Ttl};
 use engine::limits::{
     ELECTION_CANDIDATES_SHOWN_MAX, ELECTION_EVENTS_AT_ONCE_MAX, ELECTIONS_MONITORED_MAX,
@@ -14,6 +15,7 @@ use engine::limits::{
 use store::claim::Head;
 use store::session::{Roster, SessionRecord};
 
+use super::notified::Notified;
 use super::{HolderPresence, cause, hold, hold_state, reason, state};
 
 /// Something that changed in an election.
@@ -93,13 +95,23 @@ impl Standing {
 pub(super) struct SeenElection {
     head: Head,
     hold: Option<HoldRecord>,
+    /// What stood beside it.
+    pub(super) notified: Notified,
 }
 
 impl SeenElection {
     pub(super) fn of(head: Head) -> Self {
         let hold = hold(&head);
-        Self { head: Head { body: None, ..head }, hold }
+        Self { head: Head { body: None, ..head }, hold, notified: Notified::default() }
     }
+}
+
+/// Who notifies somebody outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notifying {
+    Here,
+    /// Another server, or none.
+    Elsewhere,
 }
 
 /// Elections by `project/name`.
@@ -119,12 +131,12 @@ pub(super) struct ElectionWatch {
     told: BTreeMap<String, Standing>,
     /// How often each assumption of each hold was seen broken.
     risks: BTreeMap<(String, RiskReason), u64>,
-    /// When somebody was notified of that.
+    /// When this server notified somebody of that.
     noticed: BTreeMap<(String, RiskReason), Reading>,
     /// Since when nobody has what somebody campaigns for.
     unheld: BTreeMap<String, Unheld>,
-    /// Those that were told as waiting, and under which token.
-    waiting: BTreeMap<String, u64>,
+    /// What this server notified of, also if that is not kept beside the heads.
+    notified: BTreeMap<String, Notified>,
 }
 
 /// Nobody has an election that somebody campaigns for.
@@ -135,10 +147,9 @@ struct Unheld {
 }
 
 impl ElectionWatch {
-    /// What was there when this server began to look: it is not told.
+    /// What was there when this server began to look: it is no event.
     pub(super) fn begin(&mut self, elections: &Elections, roster: &Roster, now: Reading) {
-        while !self.see(elections, roster, now).events.is_empty() {}
-        self.noticed.clear();
+        while !self.see(elections, roster, now, Notifying::Elsewhere).events.is_empty() {}
     }
 
     /// Whether nothing can change but by a hint.
@@ -147,18 +158,29 @@ impl ElectionWatch {
     }
 
     /// Compares what is there with what was before.
-    pub(super) fn see(&mut self, elections: &Elections, roster: &Roster, now: Reading) -> LookNews {
+    pub(super) fn see(
+        &mut self,
+        elections: &Elections,
+        roster: &Roster,
+        now: Reading,
+        notifying: Notifying,
+    ) -> LookNews {
         self.told.retain(|key, _| elections.contains_key(key));
-        self.waiting.retain(|key, _| elections.contains_key(key));
+        self.notified.retain(|key, _| elections.contains_key(key));
         self.risks.retain(|(key, _), _| elections.contains_key(key));
         self.noticed.retain(|(key, _), _| elections.contains_key(key));
         let mut news = LookNews::default();
         for (key, seen) in elections {
-            if news.events.len() >= ELECTION_EVENTS_AT_ONCE_MAX {
+            if news.events.len().max(news.notices.len()) >= ELECTION_EVENTS_AT_ONCE_MAX {
                 break;
             }
-            self.see_standing(key, Standing::of(seen, roster), &mut news);
-            self.see_risks(key, seen, now, &mut news);
+            let standing = Standing::of(seen, roster);
+            if notifying == Notifying::Here {
+                self.notify_of_waiting(key, seen, &standing, &mut news);
+                self.notify_of_risks(key, seen, now, &mut news);
+            }
+            self.see_standing(key, standing, &mut news);
+            self.see_risks(key, seen, &mut news);
         }
         self.see_unheld(elections, roster, now, &mut news);
         news
@@ -168,32 +190,70 @@ impl ElectionWatch {
         if self.told.get(key).is_some_and(|told| !standing.differs(told)) {
             return;
         }
-        let told = about(key, ElectionChange::Stands(standing.clone()));
-        if standing.state == ElectionState::Waiting
-            && self.waiting.insert(key.to_owned(), standing.token) != Some(standing.token)
-        {
-            news.notices.extend(told.clone());
-        }
-        news.events.extend(told);
+        news.events.extend(about(key, ElectionChange::Stands(standing.clone())));
         self.told.insert(key.to_owned(), standing);
     }
 
-    fn see_risks(&mut self, key: &str, seen: &SeenElection, now: Reading, news: &mut LookNews) {
+    fn see_risks(&mut self, key: &str, seen: &SeenElection, news: &mut LookNews) {
         let Some(hold) = &seen.hold else { return };
         for risk in &hold.at_risk {
-            let (reason, at) = (reason(risk.reason), (key.to_owned(), reason(risk.reason)));
-            if self.risks.insert(at.clone(), risk.count).unwrap_or(0) >= risk.count {
-                continue;
+            let at = (key.to_owned(), reason(risk.reason));
+            if self.risks.insert(at, risk.count).unwrap_or(0) < risk.count {
+                news.events.extend(about(key, at_risk(hold, risk)));
             }
-            let (node, what) = (hold.node.clone(), risk.what.clone());
-            let told = about(key, ElectionChange::AtRisk { node, reason, what });
-            let last = self.noticed.get(&at);
-            if last.is_none_or(|last| now.least_since(*last) >= HOLD_RISK_NOTICE_PAUSE) {
-                self.noticed.insert(at, now);
-                news.notices.extend(told.clone());
-            }
-            news.events.extend(told);
         }
+    }
+
+    /// What is known of who was notified of what: by what stands beside the head, or by this server itself.
+    fn notified(&mut self, key: &str, seen: &SeenElection) -> &mut Notified {
+        let notified = self.notified.entry(key.to_owned()).or_default();
+        notified.join(&seen.notified);
+        notified
+    }
+
+    fn notify_of_waiting(
+        &mut self,
+        key: &str,
+        seen: &SeenElection,
+        standing: &Standing,
+        news: &mut LookNews,
+    ) {
+        let notified = self.notified(key, seen);
+        if standing.state == ElectionState::Waiting && notified.waiting != Some(standing.token) {
+            notified.waiting = Some(standing.token);
+            news.notices.extend(about(key, ElectionChange::Stands(standing.clone())));
+        }
+    }
+
+    fn notify_of_risks(
+        &mut self,
+        key: &str,
+        seen: &SeenElection,
+        now: Reading,
+        news: &mut LookNews,
+    ) {
+        let Some(hold) = &seen.hold else { return };
+        for risk in &hold.at_risk {
+            let at = (key.to_owned(), reason(risk.reason));
+            let last = self.noticed.get(&at);
+            let is_time = last.is_none_or(|last| now.least_since(*last) >= HOLD_RISK_NOTICE_PAUSE);
+            let notified = self.notified(key, seen);
+            if is_time && notified.count(risk.reason) != risk.count {
+                notified.risks.insert(risk.reason, risk.count);
+                self.noticed.insert(at, now);
+                news.notices.extend(about(key, at_risk(hold, risk)));
+            }
+        }
+    }
+
+    /// What is to be kept beside the heads of those that somebody was notified of by these.
+    pub(super) fn to_keep(&self, notices: &[ElectionNews]) -> BTreeMap<String, Notified> {
+        let keys = notices.iter().filter(|news| match news.change {
+            ElectionChange::Stands(_) | ElectionChange::AtRisk { .. } => true,
+            ElectionChange::Unheld(_) | ElectionChange::HeldAgain(_) => false,
+        });
+        let keys = keys.map(|news| format!("{}/{}", news.project, news.name));
+        keys.filter_map(|key| self.notified.get(&key).map(|kept| (key, kept.clone()))).collect()
     }
 
     fn see_unheld(
@@ -250,6 +310,11 @@ fn candidates(roster: &Roster) -> BTreeMap<String, (BTreeSet<String>, Ttl)> {
         }
     }
     wanted
+}
+
+fn at_risk(hold: &HoldRecord, risk: &Risk) -> ElectionChange {
+    let (node, what) = (hold.node.clone(), risk.what.clone());
+    ElectionChange::AtRisk { node, reason: reason(risk.reason), what }
 }
 
 fn about(key: &str, change: ElectionChange) -> Option<ElectionNews> {
@@ -357,8 +422,8 @@ mod tests {
         let held = election(Some("web-1"), ClaimState::Held, running);
         let mut watch = ElectionWatch::default();
         watch.begin(&held, &there, at(0));
-        assert_eq!(watch.see(&held, &there, at(1)), LookNews::default());
-        let gone = watch.see(&held, &roster(&[]).await, at(2));
+        assert_eq!(watch.see(&held, &there, at(1), Notifying::Here), LookNews::default());
+        let gone = watch.see(&held, &roster(&[]).await, at(2), Notifying::Here);
         let lost = Standing {
             state: ElectionState::Free,
             hold: Some(HoldState::Lost),
@@ -375,13 +440,59 @@ mod tests {
         let there = roster(&["web-1"]).await;
         let waiting = election(Some("web-1"), ClaimState::Waiting, None);
         let mut watch = ElectionWatch::default();
-        let told = watch.see(&waiting, &there, at(0));
+        let told = watch.see(&waiting, &there, at(0), Notifying::Here);
         assert_eq!((told.events.len(), told.notices.len()), (1, 1));
         assert_eq!(told.notices[0].project, "shop");
         let begun = election(Some("web-1"), ClaimState::Held, None);
-        assert_eq!(watch.see(&begun, &there, at(1)).notices, []);
+        assert_eq!(watch.see(&begun, &there, at(1), Notifying::Here).notices, []);
         // Forgotten and read again: it is the same token.
-        assert_eq!(watch.see(&waiting, &there, at(2)).notices, []);
+        assert_eq!(watch.see(&waiting, &there, at(2), Notifying::Here).notices, []);
+    }
+
+    /// Whoever looks first notifies of it, and whoever comes later does not: by what is kept beside the head.
+    #[tokio::test]
+    async fn what_was_so_before_a_server_began_is_notified_of_once() {
+        let there = roster(&["web-1"]).await;
+        let mut elections = election(
+            Some("web-1"),
+            ClaimState::Waiting,
+            Some(record(7, record::HoldState::Running, 2)),
+        );
+        let mut watch = ElectionWatch::default();
+        watch.begin(&elections, &there, at(0));
+        assert_eq!(watch.see(&elections, &there, at(1), Notifying::Elsewhere), LookNews::default());
+        let told = watch.see(&elections, &there, at(2), Notifying::Here);
+        assert_eq!((told.events.len(), told.notices.len()), (0, 2), "{told:?}");
+        assert_eq!(watch.see(&elections, &there, at(3), Notifying::Here), LookNews::default());
+        for (key, notified) in watch.to_keep(&told.notices) {
+            elections.get_mut(&key).unwrap().notified = notified;
+        }
+        // Another server, and the same one started again.
+        for _ in 0..2 {
+            let mut watch = ElectionWatch::default();
+            watch.begin(&elections, &there, at(0));
+            assert_eq!(watch.see(&elections, &there, at(1), Notifying::Here), LookNews::default());
+        }
+    }
+
+    /// Somebody else had the election meanwhile, so that the hold counts from the beginning.
+    #[tokio::test]
+    async fn a_count_that_went_back_is_another_one() {
+        let there = roster(&["web-1"]).await;
+        let seen = |risks, notified: &Notified| {
+            let hold = record(7, record::HoldState::Running, risks);
+            let mut elections = election(Some("web-1"), ClaimState::Held, Some(hold));
+            elections.get_mut("shop/nightly").unwrap().notified = notified.clone();
+            elections
+        };
+        let mut watch = ElectionWatch::default();
+        let kept = Notified { waiting: None, risks: [(record::RiskReason::SlowKill, 5)].into() };
+        let told = watch.see(&seen(1, &kept), &there, at(0), Notifying::Here);
+        assert_eq!(told.notices.len(), 1, "{told:?}");
+        let kept = watch.to_keep(&told.notices).into_values().next().unwrap();
+        assert_eq!(kept.count(record::RiskReason::SlowKill), 1);
+        let hour = HOLD_RISK_NOTICE_PAUSE.as_secs();
+        assert_eq!(watch.see(&seen(1, &kept), &there, at(hour), Notifying::Here).notices, []);
     }
 
     #[tokio::test]
@@ -396,10 +507,11 @@ mod tests {
         let hour = HOLD_RISK_NOTICE_PAUSE.as_secs();
         let mut told = Vec::new();
         for (risks, now) in [(1, 1), (2, 2), (2, 3), (3, 4), (4, 2 + hour)] {
-            let news = watch.see(&seen(risks), &there, at(now));
+            let news = watch.see(&seen(risks), &there, at(now), Notifying::Here);
             told.push((news.events.len(), news.notices.len()));
         }
-        assert_eq!(told, [(0, 0), (1, 1), (0, 0), (1, 0), (1, 1)]);
+        // The first was seen by nobody who would have told of it.
+        assert_eq!(told, [(0, 1), (1, 0), (0, 0), (1, 0), (1, 1)]);
     }
 
     #[tokio::test]
@@ -408,18 +520,18 @@ mod tests {
         let free = election(None, ClaimState::Free, None);
         let mut watch = ElectionWatch::default();
         watch.begin(&free, &there, at(0));
-        assert_eq!(watch.see(&free, &there, at(6)), LookNews::default());
-        let told = watch.see(&free, &there, at(7));
+        assert_eq!(watch.see(&free, &there, at(6), Notifying::Here), LookNews::default());
+        let told = watch.see(&free, &there, at(7), Notifying::Here);
         let names = vec!["web-1".to_owned(), "web-2".to_owned()];
         assert_eq!(changes(&told.notices), [&ElectionChange::Unheld(names)]);
-        assert_eq!(watch.see(&free, &there, at(8)), LookNews::default());
+        assert_eq!(watch.see(&free, &there, at(8), Notifying::Here), LookNews::default());
         let held = election(Some("web-2"), ClaimState::Held, None);
-        let again = watch.see(&held, &there, at(9));
+        let again = watch.see(&held, &there, at(9), Notifying::Here);
         assert!(matches!(changes(&again.notices)[..], [ElectionChange::HeldAgain(_)]), "{again:?}");
         // Where nobody wants it, nobody is missed.
         let mut watch = ElectionWatch::default();
         watch.begin(&free, &nobody, at(0));
-        assert_eq!(watch.see(&free, &nobody, at(100)), LookNews::default());
+        assert_eq!(watch.see(&free, &nobody, at(100), Notifying::Here), LookNews::default());
     }
 
     #[tokio::test]
@@ -430,8 +542,11 @@ mod tests {
         let many: Elections =
             (0..count).map(|number| (format!("shop/{number:04}"), one.clone())).collect();
         let mut watch = ElectionWatch::default();
-        assert_eq!(watch.see(&many, &there, at(0)).events.len(), ELECTION_EVENTS_AT_ONCE_MAX);
-        assert_eq!(watch.see(&many, &there, at(1)).events.len(), 1);
-        assert_eq!(watch.see(&many, &there, at(2)).events.len(), 0);
+        assert_eq!(
+            watch.see(&many, &there, at(0), Notifying::Here).events.len(),
+            ELECTION_EVENTS_AT_ONCE_MAX
+        );
+        assert_eq!(watch.see(&many, &there, at(1), Notifying::Here).events.len(), 1);
+        assert_eq!(watch.see(&many, &there, at(2), Notifying::Here).events.len(), 0);
     }
 }

@@ -7,4 +7,3 @@ mod foreign;
 mod hold;
 mod stand;
 mod suite;
-mod token;

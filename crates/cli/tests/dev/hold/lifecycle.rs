@@ -82,6 +82,33 @@ async fn a_program_that_ends_is_started_again_and_after_five_times_another_one_t
     assert_eq!(shown["hand_overs"][1]["cause"], "first", "{shown}");
 }
 
+/// A machine that has the claim and cannot start is no reason that nobody runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_directory_that_is_removed_is_made_again_and_one_that_cannot_be_hands_over() {
+    let _machine = machine::waits().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let program = format!(
+        "test $NODE = anna || {{ {TICKS}; }}; while ! test -e $TICKS.go; do sleep 0.05; done; rm $TICKS.go; exit 3"
+    );
+    let held = Held { flags: &STEADY, program: &program };
+    let anna = Holder::with(dir.path(), "anna", &redis.url(), &held);
+    anna.runs().await;
+    let bert = Holder::with(dir.path(), "bert", &redis.url(), &held);
+    bert.event("holder", 1).await;
+    let (locks, go) = (dir.path().join("anna.locks"), dir.path().join("ticks.go"));
+    fs::remove_dir_all(&locks).unwrap();
+    fs::write(&go, "").unwrap();
+    anna.event("running", 2).await;
+    assert!(locks.is_dir(), "{}", anna.log());
+    fs::remove_dir_all(&locks).unwrap();
+    fs::write(&locks, "in the way").unwrap();
+    fs::write(&go, "").unwrap();
+    bert.runs().await;
+    assert_eq!(anna.event("given_up", 1).await["why"], "exits");
+    let how = anna.event("exited", 3).await["how"].as_str().unwrap().to_owned();
+    assert!(how.contains("name a directory of this user with --lock-dir"), "{how}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_is_not_well_is_handed_over() {
     let _machine = machine::waits().await;

@@ -4,10 +4,14 @@ use std::process::Output;
 
 use super::*;
 
+/// A store that nobody asks for.
+const NOBODY: &str = "redis://127.0.0.1:1";
+
 fn told(flags: &[&str], program: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(WATCHBELL);
-    command.args(["hold", NAME, "--store", "memory:", "--lock-dir"]).arg(dir.path().join("locks"));
+    command.args(["hold", NAME, "--lock-dir"]).arg(dir.path().join("locks"));
+    command.env("WATCHBELL_STORE", NOBODY);
     command.args(flags).arg("--").args(program).output().unwrap()
 }
 
@@ -43,10 +47,18 @@ fn a_place_to_meet_is_needed_and_a_directory_for_the_lock() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("give --store URL or --server URL, or WATCHBELL_STORE"), "{said}");
     refused(&["--server", "redis://h"], &["true"], 2, "--server is a Watchbell server");
+    refused(&["--store", "memory:"], &["true"], 2, "memory: is known to this process alone");
     let mut locked = Command::new(WATCHBELL);
-    locked.args(["hold", NAME, "--store", "memory:", "--lock-dir", "/proc/none", "--", "true"]);
+    locked.args(["hold", NAME, "--store", NOBODY, "--lock-dir", "/proc/none", "--", "true"]);
     let output = locked.output().unwrap();
     assert_eq!(output.status.code(), Some(4));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("name a directory of this user with --lock-dir"), "{said}");
+}
+
+#[test]
+fn output_goes_to_a_file_and_to_nothing_that_could_be_put_aside() {
+    for path in ["/dev/null", "/tmp", "/proc/none/out"] {
+        refused(&["--output-file", path], &["true"], 4, &format!("--output-file {path}: "));
+    }
 }

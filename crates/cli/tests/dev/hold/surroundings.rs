@@ -1,9 +1,13 @@
 //! What the program finds around it: variables, the deadline file, signals, and where what it prints goes.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use rig::machine;
 use rig::redis::Setup;
 use store::machine::{Machine, System};
 
+use super::super::process::Spawned;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,4 +112,54 @@ async fn its_metrics_tell_what_it_does() {
         assert!(page.contains(&format!("\nwatchbell_hold_{line}\n")), "{line}: {page}");
     }
     assert!(!page.contains("watchbell_hold_valid_for_seconds 0.0\n"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stdout_has_what_the_program_prints_and_nothing_else() {
+    let _machine = machine::waits().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let held = Held { flags: &STEADY, program: "seq 1 100; exec sleep 3600" };
+    let mut anna = Holder::with(dir.path(), "anna", &redis.url(), &held);
+    anna.runs().await;
+    until("all is printed", PATIENCE, || async {
+        fs::read_to_string(&anna.out).unwrap().ends_with("\n100\n").then_some(())
+    })
+    .await;
+    anna.stop().await;
+    assert_eq!(anna.count("given_up"), 1, "{}", anna.log());
+    let text = fs::read_to_string(&anna.out).unwrap();
+    assert!(text.lines().map(str::parse).eq((1..=100).map(Ok)), "{text}");
+}
+
+/// The log would be written by whoever renews.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_does_not_read_stderr_holds_up_no_renewal_and_no_end() {
+    let _machine = machine::waits().await;
+    let (dir, redis) = (tempfile::tempdir().unwrap(), Setup::durable().start());
+    let mut command = Command::new(WATCHBELL);
+    command
+        .args(["hold", NAME, "--log-level", "trace", "--lock-dir"])
+        .arg(dir.path().join("locks"));
+    command.args(STEADY).args(["--", "sh", "-c", "yes >&2 & echo $WATCHBELL_DEADLINE_FILE; wait"]);
+    command.env("WATCHBELL_STORE", redis.url());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (stdout, _unread) = (child.stdout.take().unwrap(), child.stderr.take());
+    let mut anna = Spawned { child, log: PathBuf::new() };
+    let deadlines = tokio::task::block_in_place(|| {
+        let mut path = String::new();
+        BufReader::new(stdout).read_line(&mut path).unwrap();
+        PathBuf::from(path.trim_end())
+    });
+    let until_ms = || {
+        let text = fs::read_to_string(&deadlines).ok()?;
+        serde_json::from_str::<Value>(&text).ok()?["boot_ms"].as_u64()
+    };
+    let first = until("there is a deadline", PATIENCE, || async { until_ms() }).await;
+    // Longer than a program goes on without a renewal.
+    until("it is renewed all the while", PATIENCE, || async {
+        until_ms().filter(|until_ms| *until_ms > first + 6_000)
+    })
+    .await;
+    assert!(anna.stop().await.success());
 }

@@ -137,6 +137,23 @@ fn it_starts_when_nothing_of_a_former_start_has_the_lock() {
 }
 
 #[test]
+fn a_lock_that_cannot_be_had_is_tried_again_and_then_elsewhere() {
+    let mut told = Told::waiting(rules());
+    told.is_free = false;
+    let mut now = 100.3;
+    assert_eq!(told.renewed(now, now), [LifeOrder::TakeLock]);
+    for _ in 1..HOLD_EXITS_MAX {
+        assert_eq!(told.tell(now, LifeInput::NotLocked), []);
+        assert_eq!(told.life.state(), LifeState::WaitingToStart);
+        assert_eq!(told.renewed(now + 0.1, now + 0.1), [], "after a pause");
+        now += 10.0;
+        assert_eq!(told.renewed(now, now), [LifeOrder::TakeLock]);
+    }
+    let given_up = told.tell(now, LifeInput::NotLocked);
+    assert_eq!(given_up, [LifeOrder::GiveUp(HandOverCause::Exits)]);
+}
+
+#[test]
 fn deadlines_count_from_the_sending_and_are_confirmed_at_each_renewal() {
     let mut told = Told::running(rules());
     assert_eq!(told.renewed(101.9, 101.2), [LifeOrder::Confirm(until(104.2, 105.45))]);

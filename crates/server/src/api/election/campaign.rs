@@ -6,7 +6,8 @@
 //! after that. So an answer that was under way for long, or was given by a slow server, is worth less and never more.
 //!
 //! A candidate looks first: as long as somebody else leads, nothing is written, and it needs no session. If the
-//! election is free, it is given one, and takes it. A request that waits for its turn is told when that has come and
+//! election is free, it is given one, and takes it. One that wants to be listed, so that a wish may name it, has a session from
+//! its first request on: each of its requests is a write. A request that waits for its turn is told when that has come and
 //! asks again: what it would be given after waiting would have been good since it was sent.
 //!
 //! The head of an election keeps in which epoch of the store it was taken. In another one it is taken anew, under a
@@ -59,6 +60,14 @@ struct CampaignCandidate<'a> {
     node: NodeId,
     ttl: Ttl,
     session: Option<SessionKey>,
+    listing: Listing,
+}
+
+/// Whether others see a candidate while somebody else leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listing {
+    Listed,
+    Unlisted,
 }
 
 /// What a session was found to be.
@@ -89,11 +98,17 @@ pub(in crate::api) async fn campaign(
         let most = CAMPAIGN_WAIT_MAX.as_millis();
         return Err(ApiError::field("/wait_ms", format!("it is a whole number from 0 to {most}")));
     }
-    let claim = claim(&project, &name)?;
+    let (listing, wait) = if asked.listed {
+        // Its session is renewed by requests alone, and is not to lapse while one waits.
+        (Listing::Listed, wait.min(length / 2))
+    } else {
+        (Listing::Unlisted, wait)
+    };
+    let (handle, caller, claim) = (&handle, &caller, claim(&project, &name)?);
     let candidate =
-        CampaignCandidate { handle: &handle, caller: &caller, project, claim, node, ttl, session };
+        CampaignCandidate { handle, caller, project, claim, node, ttl, session, listing };
     let answer = candidate.step(arrived + wait).await;
-    answer.map(Json).map_err(|failure| failure.told(&handle))
+    answer.map(Json).map_err(|failure| failure.told(handle))
 }
 
 /// A candidate and its session, as a request names them.
@@ -121,8 +136,13 @@ pub(super) fn session_of(
     Ok((node, session))
 }
 
+/// What a candidate is told of its session.
+fn digits(session: &SessionKey) -> &str {
+    session.key().as_str().rsplit_once('.').map_or("", |(_, digits)| digits)
+}
+
 impl CampaignCandidate<'_> {
-    async fn step(mut self, deadline: Instant) -> Result<Campaign, Failure> {
+    async fn step(mut self, mut deadline: Instant) -> Result<Campaign, Failure> {
         let mut hints = self.handle.store().watch(self.claim.key().as_str());
         let mut sessions = self.handle.store().watch("node/");
         let mut has_waited = false;
@@ -130,6 +150,10 @@ impl CampaignCandidate<'_> {
             let seen = self.claim.look(self.handle.store()).await?;
             let holder = seen.head.session.clone();
             if holder.is_some() && holder == self.session {
+                // Somebody has handed it over meanwhile.
+                if has_waited {
+                    return Ok(Campaign::Open { retry_ms: 0 });
+                }
                 return self.go_on(&seen).await;
             }
             let Some(holder) = self.present(holder).await? else {
@@ -138,9 +162,19 @@ impl CampaignCandidate<'_> {
                 }
                 return self.take(&seen).await;
             };
+            if self.listing == Listing::Listed
+                && !has_waited
+                && matches!(self.renew().await?, Renewed::Lost)
+            {
+                self.open().await?;
+                // Nobody but this answer tells it its session.
+                deadline = Instant::now();
+            }
             if Instant::now() >= deadline {
-                let holder = holder.node().to_string();
-                return Ok(Campaign::Following { holder, token: seen.head.token });
+                let (holder, token) = (holder.node().to_string(), seen.head.token);
+                let session = self.session.as_ref().filter(|_| self.listing == Listing::Listed);
+                let session = session.map(|key| digits(key).to_owned());
+                return Ok(Campaign::Following { holder, token, session });
             }
             has_waited = true;
             let changed = async {
@@ -179,11 +213,10 @@ impl CampaignCandidate<'_> {
     /// The candidate's answer, if the store is still in the epoch in which all of this was done.
     fn leading(&self, epoch: &str, token: u64, resign_wished: bool) -> Campaign {
         let quarantine = self.handle.quarantine();
-        let key = self.session.as_ref().map(|key| key.key().as_str()).unwrap_or_default();
         if !quarantine.is_zero() || moment(self.handle).epoch != epoch {
             return wait(quarantine);
         }
-        let session = key.rsplit_once('.').map_or("", |(_, session)| session).to_owned();
+        let session = self.session.as_ref().map(digits).unwrap_or_default().to_owned();
         let valid_for_ms = u64::try_from(self.ttl.length().as_millis()).unwrap_or(u64::MAX);
         Campaign::Leading { session, token, valid_for_ms, resign_wished }
     }

@@ -1,11 +1,11 @@
-//! `POST /v1/elections/{name}/release`: whoever leads has stopped, and lets others.
+//! `POST /v1/elections/{name}/release`: whoever leads has stopped, and lets others: whom a wish names, if that one campaigns.
 
 use axum::extract::Path;
 use axum::response::Json;
 use client::election::{Election, ReleaseRequest};
 use engine::lease::Nonce;
-use store::claim::Claim;
-use store::session::SessionKey;
+use store::claim::{Claim, ClaimView, Wish};
+use store::session::{Roster, SessionKey};
 
 use super::campaign::session_of;
 use super::{check, claim, view};
@@ -49,7 +49,14 @@ async fn free(
         if seen.head.session.as_ref() != Some(session) {
             return Ok(());
         }
-        let Some(commit) = claim.releasing(&seen, Nonce(handle.random())) else { return Ok(()) };
+        let commit = match successor(handle, claim, &seen).await? {
+            Some(to) => claim.handing(&seen, &to, handle.machine()),
+            None => {
+                let freed = claim.releasing(&seen, Nonce(handle.random()));
+                let Some(commit) = freed else { return Ok(()) };
+                commit
+            }
+        };
         tried += 1;
         match act(handle, caller, project, commit).await {
             Ok(_) => return Ok(()),
@@ -62,4 +69,16 @@ async fn free(
             Err(why) => return Err(why),
         }
     }
+}
+
+/// Whom somebody wishes to follow, if it campaigns.
+async fn successor(
+    handle: &NodeHandle,
+    claim: &Claim,
+    seen: &ClaimView,
+) -> Result<Option<SessionKey>, Failure> {
+    let Some(Wish { to: Some(to), .. }) = seen.wished() else { return Ok(None) };
+    let roster = Roster::read(handle.store()).await?;
+    let mut candidates = roster.candidates(claim.candidacy().unwrap_or_default());
+    Ok(candidates.find(|key| key.node() == to && Some(*key) != seen.head.session.as_ref()).cloned())
 }

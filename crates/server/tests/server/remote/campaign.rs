@@ -10,13 +10,17 @@ use engine::lease::patience;
 use rig::{PATIENCE, until};
 use store::clock::Stopwatch;
 use store::memory::MemoryStore;
-use store::{Adapter, Class, Store};
+use store::{Adapter, Class, Commit, Key, Store};
 use tokio::task::JoinSet;
 
 use super::stand::{Stand, TTL};
 
 async fn stand() -> (Stand, Client) {
-    let stand = Stand::on(Store::new(MemoryStore::new())).await;
+    stand_on(Store::new(MemoryStore::new())).await
+}
+
+async fn stand_on(store: Store) -> (Stand, Client) {
+    let stand = Stand::on(store).await;
     stand.project("shop").await;
     let key = stand.key("shop", &[Scope::Node, Scope::Read, Scope::Write]).await;
     let client = stand.client(&key);
@@ -52,7 +56,7 @@ async fn a_candidate_leads_goes_on_and_releases_and_the_next_has_a_greater_token
     let (one, same) = lead(&client, "nightly", one).await;
     assert_eq!(token, same, "to go on is not to begin anew");
     let other = client.campaign("nightly", &of("web-2")).await.unwrap().0;
-    assert_eq!(other, Campaign::Following { holder: "web-1".into(), token });
+    assert_eq!(other, Campaign::Following { holder: "web-1".into(), token, session: None });
     let shown = client.election("nightly").await.unwrap();
     assert_eq!((shown.state, shown.token), (ElectionState::Held, token));
     assert_eq!(shown.holder.unwrap().ttl_ms, Some(one.ttl_ms));
@@ -104,6 +108,74 @@ async fn a_wait_ends_when_the_holder_leaves() {
     lead(&client, "other", of("web-1")).await;
     let told = client.campaign("other", &short).await.unwrap().0;
     assert!(matches!(told, Campaign::Following { .. }), "{told:?}");
+    stand.stop().await;
+}
+
+/// A request of one that follows, with the session that it was told.
+async fn follow(client: &Client, request: CampaignRequest) -> CampaignRequest {
+    let told = client.campaign("nightly", &request).await.unwrap().0;
+    let Campaign::Following { session, .. } = told else { panic!("{told:?}") };
+    CampaignRequest { session, ..request }
+}
+
+#[tokio::test]
+async fn one_that_is_listed_is_named_by_a_wish_and_is_the_next_to_lead() {
+    let memory = Arc::new(MemoryStore::new());
+    let (stand, client) = stand_on(Store::shared(memory.clone())).await;
+    let (one, first) = lead(&client, "nightly", of("web-1")).await;
+    let listed = |candidate| CampaignRequest { listed: true, ..of(candidate) };
+    let others = [listed("web-2"), listed("web-3")];
+    let [two, three] = others.map(|request| follow(&client, request));
+    let (two, three) = (two.await, three.await);
+    assert!(two.session.is_some() && two.session != three.session);
+    // It has one session, however often it asks; who is not listed has none.
+    assert_eq!(follow(&client, two.clone()).await, two);
+    assert_eq!(follow(&client, of("web-4")).await.session, None);
+    let shown = client.election("nightly").await.unwrap();
+    assert_eq!(shown.candidates, ["web-2", "web-3"]);
+
+    let to = |node: &str| ResignRequest { to: Some(node.to_owned()) };
+    client.resign_election("nightly", &to("web-4")).await.unwrap_err();
+    client.resign_election("nightly", &to("web-3")).await.unwrap();
+    let (one, _) = lead(&client, "nightly", one).await;
+    let release = ReleaseRequest { candidate: "web-1".into(), session: one.session.unwrap() };
+    let freed = client.release_election("nightly", &release).await.unwrap();
+    assert_eq!(freed.holder.map(|holder| holder.node).as_deref(), Some("web-3"));
+    // Sent again it changes nothing.
+    client.release_election("nightly", &release).await.unwrap();
+    assert_eq!(follow(&client, two.clone()).await, two);
+    let (three, token) = lead(&client, "nightly", three).await;
+    assert!(token > first);
+
+    // A wish for one that is gone meanwhile is a wish for anybody.
+    client.resign_election("nightly", &to("web-2")).await.unwrap();
+    let key = format!("node/web-2/shop.{}", two.session.unwrap());
+    let gone = Commit::new().delete(Key::new(key).unwrap());
+    Store::shared(memory as Arc<dyn Adapter>).commit(gone).await.unwrap();
+    let release = ReleaseRequest { candidate: "web-3".into(), session: three.session.unwrap() };
+    let freed = client.release_election("nightly", &release).await.unwrap();
+    assert_eq!(freed.state, ElectionState::Free);
+    stand.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_is_listed_and_waits_is_told_when_it_was_handed_over() {
+    let (stand, client) = stand().await;
+    let (one, _) = lead(&client, "nightly", of("web-1")).await;
+    let two = CampaignRequest { listed: true, ttl_ms: 60_000, ..CampaignRequest::new("web-2") };
+    let two = follow(&client, two).await;
+    let wait = CampaignRequest { wait_ms: 30_000, ..two.clone() };
+    client.resign_election("nightly", &ResignRequest { to: Some("web-2".into()) }).await.unwrap();
+    let release = ReleaseRequest { candidate: "web-1".into(), session: one.session.unwrap() };
+    let (told, freed) = tokio::join!(
+        client.campaign("nightly", &wait),
+        client.release_election("nightly", &release)
+    );
+    freed.unwrap();
+    // Whichever came first.
+    let told = told.unwrap().0;
+    assert!(matches!(told, Campaign::Open { .. } | Campaign::Leading { .. }), "{told:?}");
+    lead(&client, "nightly", two).await;
     stand.stop().await;
 }
 

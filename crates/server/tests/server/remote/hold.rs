@@ -11,10 +11,11 @@ use client::{Client, ClientError};
 use engine::hold::record::{self, HandOver, HoldBody, HoldRecord};
 use rig::PATIENCE;
 use serde_json::value::{RawValue, to_raw_value};
-use store::Store;
+use store::claim::ClaimState;
 use store::election::{Candidacy, Holding, Mode, RightEnd, claim_of};
 use store::memory::MemoryStore;
 use store::session::{NodeInfo, Session};
+use store::{Key, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -246,5 +247,51 @@ async fn somebody_is_notified_of_a_holder_that_waits_with_what_to_type() {
     let text = told["text"].as_str().unwrap();
     let command = format!("watchbell election approve nightly --token {token} --yes");
     assert!(text.contains(&command) && text.contains("project shop"), "{text}");
+    stand.stop().await;
+}
+
+/// A holder that waits on the store itself, and its session.
+async fn waits(store: &Store, name: &str, keepers: &mut JoinSet<()>) -> Session {
+    let about = NodeInfo { candidacies: vec![format!("shop/{name}")], ..node(name) };
+    let (session, keeper) = Session::open(store, &machine(), &about).await.unwrap();
+    keep(keepers, keeper);
+    let claim = claim_of("shop", name).unwrap();
+    let mut candidacy = Candidacy::new(&session, claim.clone(), Mode::Manual);
+    let is_waiting = async {
+        while claim.look(store).await.unwrap().head.state != ClaimState::Waiting {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = is_waiting => {}
+        _begun = candidacy.campaign() => panic!("nobody has approved it"),
+    }
+    session
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waited_when_a_server_started_is_notified_of_once_however_often_servers_start() {
+    let receiver = Receiver::start(answer(200, &[], b"")).await;
+    let store = Store::new(MemoryStore::new());
+    let mut keepers = JoinSet::new();
+    let _nightly = waits(&store, "nightly", &mut keepers).await;
+    let told = async || {
+        let body = timeout(PATIENCE, receiver.next()).await.unwrap().body;
+        serde_json::from_slice::<serde_json::Value>(&body).unwrap()
+    };
+    let stand = Stand::telling(store.clone(), &receiver.url("/hook")).await;
+    let first = told().await;
+    assert_eq!((&first["name"], &first["state"]), (&"nightly".into(), &"waiting".into()));
+    let key = "election/shop/nightly/notified";
+    let kept = async {
+        while store.get(&Key::new(key).unwrap()).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, kept).await.unwrap();
+    stand.stop().await;
+    let stand = Stand::telling(store.clone(), &receiver.url("/hook")).await;
+    let _weekly = waits(&store, "weekly", &mut keepers).await;
+    assert_eq!(told().await["name"], "weekly", "the first one was not told again");
     stand.stop().await;
 }
