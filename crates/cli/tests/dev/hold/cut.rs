@@ -1,0 +1,91 @@
+//! Packets between the machine that runs the program and its store are lost, one way and both, for longer than T. Each machine
+//! has a network of its own, and the packets are lost in the kernel: nobody is told.
+
+use std::time::Duration;
+
+use rig::machine;
+use store::clock::Stopwatch;
+use witness::{Witness, WitnessSettings};
+
+use super::super::island::{self, Lost};
+use super::blow::Place;
+use super::ground::Ground;
+use super::signer::sign;
+use super::*;
+use crate::dev::elect::engine::Engine;
+
+const MACHINES: usize = 3;
+
+const T: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whose_packets_are_lost_ends_the_program_and_another_machine_runs_it() {
+    let _machine = machine::works().await;
+    if !island::is_apart() {
+        let test =
+            "dev::hold::cut::whose_packets_are_lost_ends_the_program_and_another_machine_runs_it";
+        tokio::task::block_in_place(|| island::run_apart(test));
+        return;
+    }
+    let ground = Ground::islands(Engine::redis_also_at);
+    let settings = WitnessSettings { listen: ground.witness_at(), udp: None, gap: T * 5 };
+    let witness = Witness::start(settings).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut places = Vec::new();
+    for number in 0..MACHINES {
+        let (node, link) = (format!("node-{number}"), ground.link(number).await);
+        let command = ground.supervisor(&link);
+        let holder = sign(command, dir.path(), &node, &witness, &["--ttl", "3s"]);
+        places.push(Place::new(link, holder));
+    }
+    for lost in [Lost::There, Lost::Back, Lost::Both] {
+        check(&places, &witness, lost).await;
+    }
+    for place in &mut places {
+        place.holder.stop().await;
+    }
+    let report = witness.report();
+    println!("{}", report.text(100));
+    assert!(report.all_is_well, "two ran at a time");
+    assert!(report.holds[0].instances.len() >= 4, "each time another machine ran it");
+}
+
+/// Packets of whoever runs the program are lost until another machine runs it, and then no more.
+async fn check(places: &[Place], witness: &Witness, lost: Lost) {
+    let runs = || async {
+        let number = places.iter().position(|place| guard_of(place).is_some())?;
+        Some((number, guard_of(&places[number])?))
+    };
+    let (number, guard) = until("somebody runs the program", PATIENCE, runs).await;
+    let place = &places[number];
+    let lapses = place.holder.count("lost");
+    let begun = Stopwatch::start();
+    place.link.lose(lost);
+    guard.is_gone().await;
+    let gone = begun.elapsed();
+    let other = until("another machine runs the program", PATIENCE, || async {
+        let report = witness.report();
+        let last = report.holds.first()?.instances.last()?.who.node.clone();
+        (last != format!("node-{number}")).then_some(last)
+    })
+    .await;
+    let followed = begun.elapsed();
+    println!("{lost:?}: gone after {gone:.2?}, and {other} runs it after {followed:.2?}");
+    place.link.lose(Lost::Nothing);
+    place.holder.event("lost", lapses + 1).await;
+    until("it campaigns again", PATIENCE, || async {
+        (last(place, "candidate") > last(place, "lost")).then_some(())
+    })
+    .await;
+}
+
+/// The guard of the program, if that runs there as far as it was told.
+fn guard_of(place: &Place) -> Option<Guard> {
+    let running = last(place, "running").filter(|_| last(place, "running") > last(place, "exited"));
+    Some(Guard::of(&place.holder.events()[running?]))
+}
+
+/// Which of all that was told there was the last of this kind.
+fn last(place: &Place, event: &str) -> Option<usize> {
+    place.holder.events().iter().rposition(|told| told["event"] == event)
+}
