@@ -1,7 +1,7 @@
 //! Where those meet who hold the same: an engine, or Watchbell servers on one. What befalls it, and what lies between it and
 //! each machine: proxies, or a wire to a network of the machine's own.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use rig::{Random, Road, Way};
@@ -39,7 +39,7 @@ pub(super) enum Harm {
 
 impl Ground {
     /// An engine in a network where nobody else is.
-    pub(super) fn islands(engine: impl FnOnce(std::net::Ipv4Addr) -> Engine) -> Self {
+    pub(super) fn islands(engine: impl FnOnce(Ipv4Addr) -> Engine) -> Self {
         island::make_hub();
         Self::Islands(engine(STORE))
     }
