@@ -1,9 +1,13 @@
-//! What befalls a machine in a storm: its processes are killed, stopped and told to stop, its packets are lost.
+//! What befalls a machine in a storm: its processes are killed, stopped and told to stop, its packets are lost, its wall clock is
+//! set.
 //!
 //! What is done to guards and programs is what root can do to them. Only a supervisor and both of its guards are never stopped
 //! together, while the program goes on: docs/holds.md says that nobody ends it then.
 
+use rig::Random;
+
 use super::super::island::Lost;
+use super::clock::{Clocks, hours};
 use super::ground::Link;
 use super::*;
 
@@ -15,6 +19,7 @@ pub(super) enum Blow {
     KillShim,
     KillProgram,
     TellToStop,
+    SetClock,
     StopSupervisor,
     StopShim,
     StopProgram,
@@ -24,12 +29,13 @@ pub(super) enum Blow {
     CutBoth,
 }
 
-pub(super) const BLOWS: [Blow; 12] = [
+pub(super) const BLOWS: [Blow; 13] = [
     Blow::KillSupervisor,
     Blow::KillLaunch,
     Blow::KillShim,
     Blow::KillProgram,
     Blow::TellToStop,
+    Blow::SetClock,
     Blow::StopSupervisor,
     Blow::StopShim,
     Blow::StopProgram,
@@ -94,8 +100,9 @@ pub(super) fn send(pids: impl IntoIterator<Item = Option<u64>>, signal: Signal) 
     }
 }
 
-/// A machine: a way to where it meets others, and one supervisor after the other.
+/// A machine: clocks, a way to where it meets others, and one supervisor after the other.
 pub(super) struct Place {
+    pub(super) clocks: Clocks,
     pub(super) link: Link,
     pub(super) holder: Holder,
     /// Who was stopped.
@@ -104,8 +111,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn new(link: Link, holder: Holder) -> Self {
-        Self { link, holder, stopped: [None; 3], is_hurt: false }
+    pub(super) fn new(clocks: Clocks, link: Link, holder: Holder) -> Self {
+        Self { clocks, link, holder, stopped: [None; 3], is_hurt: false }
     }
 
     /// Whether the program runs here.
@@ -113,7 +120,7 @@ impl Place {
         Crew::of(&self.holder).shim.is_some()
     }
 
-    pub(super) fn suffer(&mut self, blow: Blow) {
+    pub(super) fn suffer(&mut self, blow: Blow, random: &mut Random) {
         let Crew { supervisor, launch, shim, program } = Crew::of(&self.holder);
         let mut stops = |pids: [Option<u64>; 3]| {
             self.stopped = pids;
@@ -125,6 +132,9 @@ impl Place {
             Blow::KillShim => send([shim], Signal::KILL),
             Blow::KillProgram => send([program], Signal::KILL),
             Blow::TellToStop => send([Some(supervisor)], Signal::TERM),
+            Blow::SetClock => {
+                self.clocks.set_wall(hours(random.below(20_000).cast_signed() - 10_000))
+            }
             Blow::StopSupervisor => stops([Some(supervisor), None, None]),
             Blow::StopShim => stops([shim, None, None]),
             Blow::StopProgram => stops([program, None, None]),

@@ -8,8 +8,7 @@ use store::clock::Stopwatch;
 use witness::{Witness, WitnessSettings};
 
 use super::super::island::{self, Lost};
-use super::blow::Place;
-use super::ground::Ground;
+use super::ground::{Ground, Link};
 use super::signer::sign;
 use super::*;
 use crate::dev::elect::engine::Engine;
@@ -36,13 +35,13 @@ async fn whose_packets_are_lost_ends_the_program_and_another_machine_runs_it() {
         let (node, link) = (format!("node-{number}"), ground.link(number).await);
         let command = ground.supervisor(&link);
         let holder = sign(command, dir.path(), &node, &witness, &["--ttl", "3s"]);
-        places.push(Place::new(link, holder));
+        places.push((link, holder));
     }
     for lost in [Lost::There, Lost::Back, Lost::Both] {
         check(&places, &witness, lost).await;
     }
-    for place in &mut places {
-        place.holder.stop().await;
+    for (_, holder) in &mut places {
+        holder.stop().await;
     }
     let report = witness.report();
     println!("{}", report.text(100));
@@ -51,16 +50,15 @@ async fn whose_packets_are_lost_ends_the_program_and_another_machine_runs_it() {
 }
 
 /// Packets of whoever runs the program are lost until another machine runs it, and then no more.
-async fn check(places: &[Place], witness: &Witness, lost: Lost) {
+async fn check(places: &[(Link, Holder)], witness: &Witness, lost: Lost) {
     let runs = || async {
-        let number = places.iter().position(|place| guard_of(place).is_some())?;
-        Some((number, guard_of(&places[number])?))
+        places.iter().enumerate().find_map(|(number, (_, it))| Some((number, guard_of(it)?)))
     };
     let (number, guard) = until("somebody runs the program", PATIENCE, runs).await;
-    let place = &places[number];
-    let lapses = place.holder.count("lost");
+    let (link, holder) = &places[number];
+    let lapses = holder.count("lost");
     let begun = Stopwatch::start();
-    place.link.lose(lost);
+    link.lose(lost);
     guard.is_gone().await;
     let gone = begun.elapsed();
     let other = until("another machine runs the program", PATIENCE, || async {
@@ -71,21 +69,21 @@ async fn check(places: &[Place], witness: &Witness, lost: Lost) {
     .await;
     let followed = begun.elapsed();
     println!("{lost:?}: gone after {gone:.2?}, and {other} runs it after {followed:.2?}");
-    place.link.lose(Lost::Nothing);
-    place.holder.event("lost", lapses + 1).await;
+    link.lose(Lost::Nothing);
+    holder.event("lost", lapses + 1).await;
     until("it campaigns again", PATIENCE, || async {
-        (last(place, "candidate") > last(place, "lost")).then_some(())
+        (last(holder, "candidate") > last(holder, "lost")).then_some(())
     })
     .await;
 }
 
 /// The guard of the program, if that runs there as far as it was told.
-fn guard_of(place: &Place) -> Option<Guard> {
-    let running = last(place, "running").filter(|_| last(place, "running") > last(place, "exited"));
-    Some(Guard::of(&place.holder.events()[running?]))
+fn guard_of(holder: &Holder) -> Option<Guard> {
+    let running = last(holder, "running").filter(|at| Some(*at) > last(holder, "exited"));
+    Some(Guard::of(&holder.events()[running?]))
 }
 
 /// Which of all that was told there was the last of this kind.
-fn last(place: &Place, event: &str) -> Option<usize> {
-    place.holder.events().iter().rposition(|told| told["event"] == event)
+fn last(holder: &Holder, event: &str) -> Option<usize> {
+    holder.events().iter().rposition(|told| told["event"] == event)
 }

@@ -1,5 +1,5 @@
-//! Five machines that want to hold one program, and what can be done to processes, to ways to the store and to the store itself,
-//! at random. The witness is the judge: it hears of each act of the program, and knows nothing of leases.
+//! Five machines that want to hold one program, and what can be done to processes, clocks, ways to the store and the store itself, at
+//! random. The witness is the judge: it hears of each act of the program, and knows nothing of leases.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use witness::{Witness, WitnessSettings};
 
 use super::super::island;
 use super::blow::{BLOWS, Blow, Place, started_with};
+use super::clock::Clocks;
 use super::ground::{Ground, Harm, Link};
 use super::*;
 use crate::dev::elect::engine::Engine;
@@ -61,19 +62,20 @@ impl Storm {
             harms: Vec::new(),
         };
         for number in 0..MACHINES {
-            let link = storm.ground.link(number).await;
-            let holder = storm.supervise(number, &link);
-            storm.places.push(Place::new(link, holder));
+            let (clocks, link) = (Clocks::new(), storm.ground.link(number).await);
+            let holder = storm.supervise(number, &clocks, &link);
+            storm.places.push(Place::new(clocks, link, holder));
         }
         storm
     }
 
     /// A supervisor on a machine. Each has a name of its own: one who comes back at once would be told that it is there already.
-    fn supervise(&mut self, number: usize, link: &Link) -> Holder {
+    fn supervise(&mut self, number: usize, clocks: &Clocks, link: &Link) -> Holder {
         let node = format!("node-{}", self.born);
         self.born += 1;
         let locks = self.dir.path().join(format!("machine-{number}"));
         let mut command = self.ground.supervisor(link);
+        clocks.rule(&mut command);
         let (ttl, witness) = (format!("{}s", T.as_secs()), self.witness.address().to_string());
         command.args(["hold", NAME, "--node", &node, "--ttl", &ttl, "--stop-timeout", "1s"]);
         command.args(["--output", "json", "--lock-dir"]).arg(locks).arg("--");
@@ -112,7 +114,7 @@ impl Storm {
             place.heal();
         } else if !blow.lasts() || hurt < HURT_MAX {
             *self.dealt.entry(blow).or_default() += 1;
-            place.suffer(blow);
+            place.suffer(blow, &mut self.random);
         }
     }
 
@@ -122,7 +124,7 @@ impl Storm {
             return;
         }
         let mut place = self.places.remove(number);
-        place.holder = self.supervise(number, &place.link);
+        place.holder = self.supervise(number, &place.clocks, &place.link);
         self.places.insert(number, place);
     }
 
