@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use client::Client;
 use client::output::OutputStream;
@@ -254,18 +254,10 @@ async fn what_is_not_allowed_fails_for_good_with_what_to_change() {
     let _share = machine::waits().await;
     let stage = Stage::new();
     let url = stage.url();
-    let flags = ["worker", "--server", url, "--name", "w", "--allow", "/bin/echo", "--spool"];
-    let child = Command::new(WATCHBELL)
-        .args(flags)
-        .arg(stage.dir.path().join("spool"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _worker = CommandWorker {
-        child: child.unwrap(),
-        dir: stage.dir.path().to_owned(),
-        name: "w".to_owned(),
-    };
+    let mut command = Command::new(WATCHBELL);
+    command.args(["worker", "--server", url, "--name", "w", "--allow", "/bin/echo", "--spool"]);
+    command.arg(stage.dir.path().join("spool"));
+    let _worker = CommandWorker(Actor::spawn(command, stage.dir.path(), "w"));
     let id = stage.submit(&mark("refused"), "true").await;
     let run = until("it has ended", PATIENCE, || async {
         stage.client().run_by_id(&id).await.ok().filter(|run| run.ended.is_some())

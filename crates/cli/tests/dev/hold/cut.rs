@@ -63,8 +63,8 @@ async fn check(places: &[(Link, Holder)], witness: &Witness, lost: Lost) {
     let gone = begun.elapsed();
     let other = until("another machine runs the program", PATIENCE, || async {
         let report = witness.report();
-        let last = report.holds.first()?.instances.last()?.who.node.clone();
-        (last != format!("node-{number}")).then_some(last)
+        let node = report.holds.first()?.instances.last()?.who.node.clone();
+        (node != format!("node-{number}")).then_some(node)
     })
     .await;
     let followed = begun.elapsed();

@@ -59,7 +59,7 @@ impl Trials {
     }
 
     /// When the program of this node acted first, if it has.
-    fn began(report: &Report, hold: &str, node: &str) -> Option<Duration> {
+    fn acted(report: &Report, hold: &str, node: &str) -> Option<Duration> {
         let hold = report.holds.iter().find(|it| it.hold == hold)?;
         Some(hold.instances.iter().find(|it| it.who.node == node)?.first)
     }
@@ -93,11 +93,11 @@ async fn of_two_hundred_programs_whose_supervisors_are_killed_nearly_all_run_els
         }
         for (trial, killed) in all.iter().zip(killed) {
             let (node, holder) = &trial.holders[1];
-            let began = until(&format!("{node} runs it:\n{}", holder.log()), PATIENCE, || async {
-                Trials::began(&trials.witness.report(), &trial.name, node)
+            let acted = until(&format!("{node} runs it:\n{}", holder.log()), PATIENCE, || async {
+                Trials::acted(&trials.witness.report(), &trial.name, node)
             })
             .await;
-            took.push(began.saturating_sub(killed));
+            took.push(acted.saturating_sub(killed));
         }
         for trial in &mut all {
             trial.holders.swap(0, 1);
