@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, until};
 
-/// A cgroup, with whatever is started in it. Thawed and removed when dropped.
+/// A cgroup, with whatever is started in it. Removed when dropped.
 pub struct Freezer {
     directory: PathBuf,
     file: &'static str,
@@ -40,8 +40,9 @@ impl Freezer {
         self.directory.join("cgroup.procs").display().to_string()
     }
 
-    /// Until everything in it stands still.
-    pub async fn freeze(&self) {
+    /// Waits until everything in it stands still. It does for as long as what is given is there.
+    pub async fn freeze(&self) -> Frozen<'_> {
+        let frozen = Frozen(self);
         self.set(self.frozen);
         until("it is frozen", PATIENCE, || async {
             let state = fs::read_to_string(self.directory.join(self.file)).expect("it is there");
@@ -53,11 +54,7 @@ impl Freezer {
             is_frozen.then_some(())
         })
         .await;
-    }
-
-    /// Lets everything in it go on.
-    pub fn thaw(&self) {
-        self.set(self.thawed);
+        frozen
     }
 
     fn set(&self, state: &str) {
@@ -68,12 +65,26 @@ impl Freezer {
 impl Drop for Freezer {
     #[expect(clippy::disallowed_methods, reason = "the kernel needs real time to end processes")]
     fn drop(&mut self) {
-        self.thaw();
         // Whoever is in it is about to end.
         let begun = Instant::now();
         while fs::remove_dir(&self.directory).is_err() && begun.elapsed() < Duration::from_secs(10)
         {
             std::thread::yield_now();
         }
+    }
+}
+
+/// That everything in a cgroup stands still. It goes on when this is dropped: who stands still cannot even be killed.
+#[must_use]
+pub struct Frozen<'a>(&'a Freezer);
+
+impl Frozen<'_> {
+    /// Lets it go on.
+    pub fn thaw(self) {}
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.thawed);
     }
 }

@@ -21,7 +21,7 @@ mod wait;
 
 pub use ask::{Answer, Ask};
 pub use fault_proxy::{FaultProxy, Manner, ProxyCounts};
-pub use freezer::Freezer;
+pub use freezer::{Freezer, Frozen};
 pub use process::{Process, directory, free_port, is_root};
 pub use random::{Random, hash};
 pub use receiver::{Heard, Receiver, Reply};

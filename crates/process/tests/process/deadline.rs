@@ -358,7 +358,7 @@ async fn a_program_that_was_frozen_beyond_its_deadline_hardly_runs_when_it_is_th
             (last().is_ok() || since_boot() >= deadline.stop_at).then_some(())
         })
         .await;
-        freezer.freeze().await;
+        let frozen = freezer.freeze().await;
         if since_boot() >= deadline.stop_at {
             return TOO_SOON;
         }
@@ -366,7 +366,7 @@ async fn a_program_that_was_frozen_beyond_its_deadline_hardly_runs_when_it_is_th
         until_after(deadline.kill_at).await;
         assert_eq!(last(), Ok(before), "{isolation}: nothing moves");
         let thawed = since_boot();
-        freezer.thaw();
+        frozen.thaw();
         assert_eq!(supervisor.line().await, "ended Signaled(9) Unconfirmed", "{isolation}");
         supervisor.mark.is_gone();
         let after = last().expect("it has written its clock");

@@ -35,10 +35,10 @@ async fn on_a_machine_that_was_paused_for_longer_than_t_the_program_hardly_acts(
     for round in 0..ROUNDS {
         let (this, other) = (round % 2, 1 - round % 2);
         let lapses = holders[this].count("candidate");
-        freezers[this].freeze().await;
+        let paused = freezers[this].freeze().await;
         acts(&witness, nodes[other]).await;
         let thawed = witness.report().watched;
-        freezers[this].thaw();
+        paused.thaw();
         holders[this].event("candidate", lapses + 1).await;
         let report = witness.report();
         let mut instances = report.holds[0].instances.iter();
