@@ -133,7 +133,7 @@ impl Place {
             Blow::KillProgram => send([program], Signal::KILL),
             Blow::TellToStop => send([Some(supervisor)], Signal::TERM),
             Blow::SetClock => {
-                self.clocks.set_wall(hours(random.below(20_000).cast_signed() - 10_000))
+                self.clocks.set_wall(hours(random.below(20_000).cast_signed() - 10_000));
             }
             Blow::StopSupervisor => stops([Some(supervisor), None, None]),
             Blow::StopShim => stops([shim, None, None]),

@@ -2,13 +2,12 @@
 //!
 //! `WATCHBELL_QUICK` may name another binary than the one that is tested, for a measurement.
 
-use std::env;
-
 use witness::Report;
 use witness::report::Figures;
 
 use super::*;
 use crate::dev::hold::signer::patient_witness;
+use crate::dev::process::measured;
 
 const HOLDS: usize = 20;
 const ROUNDS: usize = 10;
@@ -71,7 +70,7 @@ async fn of_two_hundred_programs_whose_supervisors_are_killed_nearly_all_run_els
     let redis = Setup::durable().start();
     let mut trials = Trials {
         dir: tempfile::tempdir().unwrap(),
-        program: env::var("WATCHBELL_QUICK").map_or_else(|_| WATCHBELL.into(), PathBuf::from),
+        program: measured(),
         url: redis.url(),
         witness: patient_witness().await,
         born: 0,
