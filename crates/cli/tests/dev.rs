@@ -4,6 +4,7 @@
 
 mod dev {
     mod access;
+    mod actor;
     mod apply;
     mod backfill;
     mod backup;
@@ -25,6 +26,7 @@ mod dev {
     mod golden;
     mod hold;
     mod host;
+    mod island;
     mod library;
     mod loss;
     mod outage;

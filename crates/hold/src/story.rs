@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use engine::hold::life::LifeState;
 use engine::hold::record::{
-    HandOver, HandOverCause, HoldBody, HoldExit, HoldRecord, HoldState, RiskReason,
+    HandOver, HandOverCause, HoldBody, HoldExit, HoldRecord, HoldState, Risk, RiskReason,
 };
 use engine::lease::Reading;
 use parking_lot::Mutex;
@@ -102,6 +102,8 @@ pub(crate) struct Story<'a> {
     bodies: watch::Sender<Option<Box<RawValue>>>,
     /// What was seen while there was no record.
     unwritten: Vec<(RiskReason, String)>,
+    /// What the last record told of broken assumptions. Whoever sees one has often lost the claim, and could not write it.
+    risks: Vec<Risk>,
     /// Who had the claim last, and when that was last known to live, by the clock since boot.
     former: Option<(SessionKey, Duration)>,
 }
@@ -117,6 +119,7 @@ impl<'a> Story<'a> {
             record: None,
             bodies: watch::Sender::new(None),
             unwritten: Vec::new(),
+            risks: Vec::new(),
             former: None,
         }
     }
@@ -190,6 +193,7 @@ impl<'a> Story<'a> {
             at_risk,
         };
         record.came(came);
+        record.recalls(&self.risks);
         for (reason, what) in self.unwritten.drain(..) {
             record.risks(reason, now_ms, &what);
         }
@@ -335,7 +339,10 @@ impl<'a> Story<'a> {
     /// It has neither claim nor program any more.
     pub(crate) fn gave_up(&mut self, cause: Option<HandOverCause>) {
         *self.sight.right.lock() = None;
-        let token = self.record.take().map(|record| record.token);
+        let token = self.record.take().map(|record| {
+            self.risks = record.at_risk;
+            record.token
+        });
         self.bodies.send_replace(None);
         let (hold, node) = (&*self.plan.name, &*self.node);
         if let Some(cause) = cause {

@@ -4,11 +4,12 @@
 //! that is not installed is a panic that says what to type. Between a client and its engine a [`Road`] can be put that
 //! loses, delays and cuts in either direction; between a client and a server, a [`FaultProxy`] that loses, repeats and
 //! delays whole requests and answers. Beside them: a [`Receiver`] of webhooks, requests in any form ([`Ask`]),
-//! waiting ([`until`]), chance from a seed ([`Random`]), and how much of the [`machine`] a test takes.
+//! waiting ([`until`]), chance from a seed ([`Random`]), a [`Freezer`] of processes, and how much of the [`machine`] a test takes.
 
 mod ask;
 pub mod etcd;
 mod fault_proxy;
+mod freezer;
 pub mod machine;
 pub mod postgres;
 mod process;
@@ -20,6 +21,7 @@ mod wait;
 
 pub use ask::{Answer, Ask};
 pub use fault_proxy::{FaultProxy, Manner, ProxyCounts};
+pub use freezer::{Freezer, Frozen};
 pub use process::{Process, directory, free_port, is_root};
 pub use random::{Random, hash};
 pub use receiver::{Heard, Receiver, Reply};

@@ -2,7 +2,6 @@
 //!
 //! - `fleet`: the servers, and what is asked of them
 //! - `balance`: what the store says of every slot, held against what was heard
-//! - `island`: a network of its own for a server, in which packets are lost one way
 //! - `storm`: everything goes wrong at once
 //! - `cut`: packets between a server and its store are lost, one way and both
 //! - `calm`: restarts in order, and people who write meanwhile
@@ -13,7 +12,6 @@ mod balance;
 mod calm;
 mod cut;
 pub(super) mod fleet;
-mod island;
 mod page;
 mod storm;
 mod whole;

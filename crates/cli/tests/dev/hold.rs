@@ -1,22 +1,30 @@
 //! `watchbell hold` on real stores: real processes, which are killed, stopped, told to stop and badly configured.
 
 mod alone;
+mod blow;
+mod clock;
+mod cut;
+mod ground;
 mod lifecycle;
+mod outage;
 mod recipe;
 mod refusal;
+mod risk;
+mod signer;
 mod storm;
 mod surroundings;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Command;
 
-use rig::{Ask, PATIENCE, until};
+use rig::{PATIENCE, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::actor::Actor;
 use super::process::WATCHBELL;
 
 /// What everybody holds.
@@ -30,11 +38,7 @@ const TICKS: &str =
     "while :; do echo $NODE $WATCHBELL_TOKEN $(date +%s%N) >> $TICKS; sleep 0.02; done";
 
 /// A supervisor, which does not outlive the test.
-struct Holder {
-    child: Child,
-    out: PathBuf,
-    log: PathBuf,
-}
+struct Holder(Actor);
 
 /// The flags of a holder and its program.
 struct Held<'a> {
@@ -61,88 +65,27 @@ impl Holder {
     }
 
     /// One that is started so. What it says goes to files of this name.
-    fn spawn(mut command: Command, dir: &Path, name: &str) -> Self {
-        let (out, log) = (dir.join(format!("{name}.out")), dir.join(format!("{name}.log")));
-        let file = |path: &Path| fs::File::options().create(true).append(true).open(path).unwrap();
-        command.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&log));
-        Self { child: command.spawn().unwrap(), out, log }
-    }
-
-    /// All transitions that it has told: on stderr, with its log, or on stdout if the program prints elsewhere.
-    fn events(&self) -> Vec<Value> {
-        let told = |path: &Path| {
-            let text = fs::read_to_string(path).unwrap();
-            let whole = text.lines().take(text.matches('\n').count());
-            let events = whole.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-            events.filter(|told| told["event"].is_string()).collect::<Vec<_>>()
-        };
-        [told(&self.out), told(&self.log)].concat()
-    }
-
-    fn count(&self, event: &str) -> usize {
-        self.events().iter().filter(|told| told["event"] == event).count()
-    }
-
-    /// Waits for the transition of this kind and number, from 1.
-    async fn event(&self, event: &str, number: usize) -> Value {
-        let what = format!("{event} {number} of {}:\n{}", self.out.display(), self.log());
-        until(&what, PATIENCE, || async {
-            self.events().into_iter().filter(|told| told["event"] == event).nth(number - 1)
-        })
-        .await
+    fn spawn(command: Command, dir: &Path, name: &str) -> Self {
+        Self(Actor::spawn(command, dir, name))
     }
 
     /// Waits until its program runs for the first time, and gives the id of its guard.
     async fn runs(&self) -> Guard {
         Guard::of(&self.event("running", 1).await)
     }
+}
 
-    /// All that it has logged.
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
+impl Deref for Holder {
+    type Target = Actor;
 
-    /// Where its metrics are.
-    async fn address(&self) -> SocketAddr {
-        self.event("metrics", 1).await["at"].as_str().unwrap().parse().unwrap()
-    }
-
-    /// The page with its metrics.
-    async fn metrics(&self) -> String {
-        let answer = Ask::new(self.address().await, "GET", "/metrics").send().await;
-        assert_eq!(answer.status, 200, "{}", answer.text);
-        answer.text
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    async fn ended(&mut self) -> ExitStatus {
-        until("the process ends", PATIENCE, || {
-            let status = self.child.try_wait().unwrap();
-            async move { status }
-        })
-        .await
-    }
-
-    /// Tells it to stop, and expects that all was well.
-    async fn stop(&mut self) {
-        self.signal(Signal::TERM);
-        let status = self.ended().await;
-        assert_eq!(status.code(), Some(0), "{}", self.log());
+    fn deref(&self) -> &Actor {
+        &self.0
     }
 }
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl DerefMut for Holder {
+    fn deref_mut(&mut self) -> &mut Actor {
+        &mut self.0
     }
 }
 

@@ -1,5 +1,6 @@
 //! A `watchbell dev` of its own, which does not outlive the test.
 
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,6 +15,12 @@ use store::clock::Stopwatch;
 use tempfile::TempDir;
 
 pub(super) const WATCHBELL: &str = env!("CARGO_BIN_EXE_watchbell");
+
+/// What is measured: the program of these tests, or another build of it, which `WATCHBELL_QUICK` names.
+#[expect(clippy::disallowed_methods, reason = "whoever measures says which build it is of")]
+pub(super) fn measured() -> PathBuf {
+    env::var("WATCHBELL_QUICK").map_or_else(|_| WATCHBELL.into(), PathBuf::from)
+}
 
 /// A directory for a store, not made yet, and what keeps it until the test is over.
 pub(super) fn place() -> (TempDir, PathBuf) {

@@ -7,8 +7,7 @@
 //! needs besides says little: in the long form.
 
 use std::collections::{BTreeMap, HashSet};
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +29,7 @@ use store::clock::Stopwatch;
 use store::machine::{Machine, System};
 use tokio::task::JoinSet;
 
-use super::process::{WATCHBELL, place, resident_kib};
+use super::process::{measured, place, resident_kib};
 use super::queue_worker::{TestWorker, done};
 use super::server::Server;
 
@@ -62,18 +61,9 @@ const PAGE: usize = 500;
 /// Those who submit at a time.
 const SUBMITTERS: usize = 4;
 
-/// The program that serves.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the caller names the program, as for the former one"
-)]
-fn program() -> PathBuf {
-    env::var("WATCHBELL_QUICK").map_or_else(|_| WATCHBELL.into(), PathBuf::from)
-}
-
 async fn start(data: &Path) -> Server {
     let flags: &[&str] = &["--listen", "127.0.0.1:0", "--node", "test"];
-    let program = program();
+    let program = measured();
     Server::start_by(|| Command::new(&program), &super::server::url(data), data, &[flags]).await
 }
 

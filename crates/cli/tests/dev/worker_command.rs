@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::process::Command;
 
 use client::Client;
 use client::output::OutputStream;
@@ -11,9 +12,10 @@ use client::queue::{CommandSpec, RunSpec};
 use client::run::{Run, RunState};
 use client::spec::RetrySpec;
 use rig::{Ask, PATIENCE, machine, until};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use tempfile::TempDir;
 
+use super::actor::Actor;
 use super::command::said;
 use super::process::{Dev, WATCHBELL, place};
 
@@ -21,54 +23,24 @@ use super::process::{Dev, WATCHBELL, place};
 const VARIABLE: &str = "TEST_TREE";
 
 /// A `watchbell worker`, which does not outlive the test.
-pub(super) struct CommandWorker {
-    child: Child,
-    dir: PathBuf,
-    name: String,
-}
+pub(super) struct CommandWorker(Actor);
 
 impl CommandWorker {
     /// One of this name that serves the queue `default` and may run everything. Its spool, and what it says, are below `dir`.
     pub(super) fn start(dir: &Path, name: &str, url: &str, flags: &[&str]) -> Self {
-        let out =
-            fs::File::options().create(true).append(true).open(dir.join(format!("{name}.out")));
-        let log =
-            fs::File::options().create(true).append(true).open(dir.join(format!("{name}.log")));
-        let child = Command::new(WATCHBELL)
+        let mut command = Command::new(WATCHBELL);
+        command
             .args(["worker", "--server", url, "--name", name, "--allow-any", "--capacity", "4"])
             .args(["--metrics", "127.0.0.1:0", "--log-level", "info", "--spool"])
             .arg(dir.join("spool"))
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(out.unwrap())
-            .stderr(log.unwrap())
-            .spawn()
-            .unwrap();
-        Self { child, dir: dir.to_owned(), name: name.to_owned() }
-    }
-
-    /// What this worker, and those of its name before, have said to people.
-    fn out(&self) -> String {
-        fs::read_to_string(self.dir.join(format!("{}.out", self.name))).unwrap()
-    }
-
-    /// What they have logged.
-    pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.dir.join(format!("{}.log", self.name))).unwrap()
-    }
-
-    /// Waits until it has logged this.
-    pub(super) async fn logs(&self, words: &str) {
-        until(&format!("{} logs {words:?}", self.name), PATIENCE, || async {
-            self.log().contains(words).then_some(())
-        })
-        .await;
+            .args(flags);
+        Self(Actor::spawn(command, dir, name))
     }
 
     /// Where its pages are.
     async fn address(&self) -> SocketAddr {
         until("it says where its metrics are", PATIENCE, || async {
-            let out = self.out();
+            let out = self.said();
             let line = out.lines().rev().find_map(|line| line.strip_prefix("metrics: http://"))?;
             line.strip_suffix("/metrics")?.parse().ok()
         })
@@ -78,35 +50,28 @@ impl CommandWorker {
     pub(super) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
+}
 
-    pub(super) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
+impl Deref for CommandWorker {
+    type Target = Actor;
+
+    fn deref(&self) -> &Actor {
+        &self.0
     }
+}
 
-    pub(super) async fn ended(&mut self) -> ExitStatus {
-        until("the worker ends", PATIENCE, || {
-            let status = self.child.try_wait().unwrap();
-            async move { status }
-        })
-        .await
-    }
-
-    /// Tells it to stop, and expects that all was well.
-    pub(super) async fn stop(&mut self) {
-        self.signal(Signal::TERM);
-        let status = self.ended().await;
-        assert_eq!(status.code(), Some(0), "{}", self.log());
+impl DerefMut for CommandWorker {
+    fn deref_mut(&mut self) -> &mut Actor {
+        &mut self.0
     }
 }
 
 impl Drop for CommandWorker {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.dir.join(format!("{}.log", self.name)));
-            eprintln!("worker {}:\n{}", self.name, log.unwrap_or_default());
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("{}:\n{log}", self.log.display());
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -289,18 +254,10 @@ async fn what_is_not_allowed_fails_for_good_with_what_to_change() {
     let _share = machine::waits().await;
     let stage = Stage::new();
     let url = stage.url();
-    let flags = ["worker", "--server", url, "--name", "w", "--allow", "/bin/echo", "--spool"];
-    let child = Command::new(WATCHBELL)
-        .args(flags)
-        .arg(stage.dir.path().join("spool"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _worker = CommandWorker {
-        child: child.unwrap(),
-        dir: stage.dir.path().to_owned(),
-        name: "w".to_owned(),
-    };
+    let mut command = Command::new(WATCHBELL);
+    command.args(["worker", "--server", url, "--name", "w", "--allow", "/bin/echo", "--spool"]);
+    command.arg(stage.dir.path().join("spool"));
+    let _worker = CommandWorker(Actor::spawn(command, stage.dir.path(), "w"));
     let id = stage.submit(&mark("refused"), "true").await;
     let run = until("it has ended", PATIENCE, || async {
         stage.client().run_by_id(&id).await.ok().filter(|run| run.ended.is_some())

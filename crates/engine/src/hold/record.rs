@@ -198,6 +198,21 @@ impl HoldRecord {
             None => self.at_risk.push(Risk { reason, count: 1, last_ms: now_ms, what }),
         }
     }
+
+    /// Adds what an earlier record told of broken assumptions, which may have come too late to be written: of each reason
+    /// the later one counts.
+    pub fn recalls(&mut self, risks: &[Risk]) {
+        for recalled in risks {
+            match self.at_risk.iter_mut().find(|risk| risk.reason == recalled.reason) {
+                Some(risk) if risk.last_ms >= recalled.last_ms => {}
+                Some(risk) => {
+                    let count = recalled.count.max(risk.count + 1);
+                    *risk = Risk { count, ..recalled.clone() };
+                }
+                None => self.at_risk.push(recalled.clone()),
+            }
+        }
+    }
 }
 
 /// How much is told of an end.
@@ -211,12 +226,11 @@ mod tests {
     use super::*;
     use crate::limits::{GUEST_BODY_BYTES_MAX, HOLD_PROGRAM_CHARS_MAX, NODE_ID_BYTES_MAX};
 
-    #[test]
-    fn the_longest_record_fits_what_comes_through_a_server() {
-        let node = "n".repeat(NODE_ID_BYTES_MAX);
-        let mut record = HoldRecord {
+    /// One as long as may be, of which nothing is told yet.
+    fn record(node: &str) -> HoldRecord {
+        HoldRecord {
             token: u64::MAX / 2,
-            node: node.clone(),
+            node: node.to_owned(),
             state: HoldState::WaitingToStart,
             since_ms: i64::MAX,
             leaving: Some(HandOverCause::Resigned),
@@ -227,7 +241,37 @@ mod tests {
             exits: Vec::new(),
             hand_overs: Vec::new(),
             at_risk: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_is_added_and_what_was_is_not_counted_again() {
+        let at = |count, last_ms| {
+            let mut record = record("a");
+            for _ in 0..count {
+                record.risks(RiskReason::SlowKill, last_ms, "late");
+            }
+            record
         };
+        for (written, recalled, expected) in [
+            (at(0, 0), at(1, 5), at(1, 5)),
+            (at(1, 5), at(1, 5), at(1, 5)),
+            (at(1, 4), at(2, 5), at(2, 5)),
+            // Somebody else has told of one before this one's, ...
+            (at(3, 4), at(1, 5), at(4, 5)),
+            // ...or after it.
+            (at(3, 6), at(1, 5), at(3, 6)),
+        ] {
+            let mut record = written;
+            record.recalls(&recalled.at_risk);
+            assert_eq!(record, expected);
+        }
+    }
+
+    #[test]
+    fn the_longest_record_fits_what_comes_through_a_server() {
+        let node = "n".repeat(NODE_ID_BYTES_MAX);
+        let mut record = record(&node);
         for _ in 0..20 {
             let (at_ms, ran_ms, how) = (i64::MAX, u64::MAX, "h".repeat(100));
             record.exited(HoldExit { at_ms, ran_ms, how, node: node.clone() });

@@ -335,71 +335,6 @@ async fn the_lock_is_free_when_the_tree_is_empty_though_its_supervisor_is_stoppe
     .await;
 }
 
-/// A cgroup that can be frozen, with whatever is started in it. Removed when dropped.
-struct Freezer {
-    directory: std::path::PathBuf,
-    file: &'static str,
-    frozen: &'static str,
-    thawed: &'static str,
-}
-
-impl Freezer {
-    /// Of whichever version this machine has.
-    fn new(name: &str) -> Self {
-        for (root, file, frozen, thawed) in [
-            ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"),
-            ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
-            ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
-        ] {
-            let directory = Path::new(root).join(format!("test-{name}"));
-            if std::fs::create_dir(&directory).is_ok() && directory.join(file).exists() {
-                return Self { directory, file, frozen, thawed };
-            }
-            let _ = std::fs::remove_dir(&directory);
-        }
-        panic!("root has a cgroup that can be frozen");
-    }
-
-    /// Where a process writes itself to be in it.
-    fn members(&self) -> String {
-        self.directory.join("cgroup.procs").display().to_string()
-    }
-
-    /// Until everything in it stands still.
-    async fn freeze(&self) {
-        self.set(self.frozen);
-        rig::until("it is frozen", rig::PATIENCE, async || {
-            let state = std::fs::read_to_string(self.directory.join(self.file)).unwrap();
-            let events = std::fs::read_to_string(self.directory.join("cgroup.events"));
-            let is_frozen = match events {
-                Ok(events) => events.contains("frozen 1"),
-                Err(_) => state.trim() == self.frozen,
-            };
-            is_frozen.then_some(())
-        })
-        .await;
-    }
-
-    fn thaw(&self) {
-        self.set(self.thawed);
-    }
-
-    fn set(&self, state: &str) {
-        std::fs::write(self.directory.join(self.file), state).expect("it is ours");
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        self.thaw();
-        // Whoever is in it is about to end.
-        let given_up_at = since_boot() + Duration::from_secs(10);
-        while std::fs::remove_dir(&self.directory).is_err() && since_boot() < given_up_at {
-            std::thread::yield_now();
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_program_that_was_frozen_beyond_its_deadline_hardly_runs_when_it_is_thawed() {
     if !rig::is_root() {
@@ -412,7 +347,7 @@ async fn a_program_that_was_frozen_beyond_its_deadline_hardly_runs_when_it_is_th
             let read = std::fs::read_to_string(&file).unwrap_or_default();
             read.parse().map(Duration::from_nanos)
         };
-        let freezer = Freezer::new(Mark::new().text());
+        let freezer = rig::Freezer::new(Mark::new().text());
         let deadline = in_time(soon);
         let enter = format!("echo $$ >{} && exec \"$@\"", freezer.members());
         let words = ["env", &deadline_variable(deadline), "sh", "-c", &enter, "sh"];
@@ -423,7 +358,7 @@ async fn a_program_that_was_frozen_beyond_its_deadline_hardly_runs_when_it_is_th
             (last().is_ok() || since_boot() >= deadline.stop_at).then_some(())
         })
         .await;
-        freezer.freeze().await;
+        let frozen = freezer.freeze().await;
         if since_boot() >= deadline.stop_at {
             return TOO_SOON;
         }
@@ -431,7 +366,7 @@ async fn a_program_that_was_frozen_beyond_its_deadline_hardly_runs_when_it_is_th
         until_after(deadline.kill_at).await;
         assert_eq!(last(), Ok(before), "{isolation}: nothing moves");
         let thawed = since_boot();
-        freezer.thaw();
+        frozen.thaw();
         assert_eq!(supervisor.line().await, "ended Signaled(9) Unconfirmed", "{isolation}");
         supervisor.mark.is_gone();
         let after = last().expect("it has written its clock");

@@ -12,8 +12,8 @@ use store::clock::Stopwatch;
 
 use super::balance;
 use super::fleet::{Fleet, Place};
-use super::island::{self, HUB, Island, Lost, STORE};
 use super::opened;
+use crate::dev::island::{self, HUB, Island, Lost, STORE};
 
 /// T of a server.
 const TTL: Duration = Duration::from_secs(3);

@@ -19,9 +19,9 @@ use store::ownership::{Ownership, owners};
 use store::session::Roster;
 use tempfile::TempDir;
 
+use super::super::island::{self, Island, Lost};
 use super::super::process::WATCHBELL;
 use super::super::server::{Server, key_file};
-use super::island::{self, Island, Lost};
 
 /// Servers, by name.
 pub(in crate::dev) struct Fleet {

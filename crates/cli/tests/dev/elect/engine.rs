@@ -1,11 +1,12 @@
-//! The engines that elections are tried on, and how each is brought to refuse writes.
+//! The engines that elections and holds are tried on, what befalls them, and how each is brought to refuse writes.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use rig::etcd::Etcd;
+use rig::etcd::{self, Etcd};
 use rig::postgres::Postgres;
 use rig::redis::{Redis, Setup};
 use rig::{PATIENCE, until};
+use tokio::task::JoinSet;
 
 /// One that runs.
 pub(crate) enum Engine {
@@ -23,6 +24,19 @@ impl Engine {
 
     pub(crate) fn redis() -> Self {
         tokio::task::block_in_place(|| Self::Redis(Setup::durable().start()))
+    }
+
+    /// The same, which is reached at this address as well.
+    pub(crate) fn redis_also_at(address: Ipv4Addr) -> Self {
+        let setup = Setup::durable().set("bind", &format!("127.0.0.1 {address}"));
+        let setup = setup.set("protected-mode", "no");
+        tokio::task::block_in_place(|| Self::Redis(setup.start()))
+    }
+
+    /// Three members, which are reached at this address as well.
+    pub(crate) fn etcd_also_at(address: Ipv4Addr) -> Self {
+        let setup = etcd::Setup { also_at: Some(address), ..etcd::Setup::default() };
+        tokio::task::block_in_place(|| Self::Etcd(Etcd::start(3, &setup)))
     }
 
     pub(crate) fn postgres() -> Self {
@@ -44,27 +58,72 @@ impl Engine {
 
     /// Where it listens; one of its members, if there are several.
     pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses()[0]
+    }
+
+    /// Where all of its members listen.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
-            Self::Etcd(etcd) => etcd.address(0),
-            Self::Redis(redis) => redis.address(),
-            Self::Postgres(postgres) => postgres.address(),
+            Self::Etcd(etcd) => (0..etcd.len()).map(|member| etcd.address(member)).collect(),
+            Self::Redis(redis) => vec![redis.address()],
+            Self::Postgres(postgres) => vec![postgres.address()],
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        match self {
-            Self::Etcd(etcd) => format!("etcd://{}", etcd.hosts()),
-            Self::Redis(redis) => redis.url(),
-            Self::Postgres(postgres) => postgres.url(),
-        }
+        self.url_by(&self.addresses())
     }
 
     /// The same by this way, and no other.
     pub(crate) fn url_at(&self, address: SocketAddr) -> String {
+        self.url_by(&[address])
+    }
+
+    /// The same by these ways to its members.
+    pub(crate) fn url_by(&self, addresses: &[SocketAddr]) -> String {
         match self {
-            Self::Etcd(_) => format!("etcd://{address}"),
-            Self::Redis(redis) => redis.url_at(address),
-            Self::Postgres(postgres) => postgres.url_at(address),
+            Self::Etcd(_) => {
+                let hosts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                format!("etcd://{}", hosts.join(","))
+            }
+            Self::Redis(redis) => redis.url_at(addresses[0]),
+            Self::Postgres(postgres) => postgres.url_at(addresses[0]),
+        }
+    }
+
+    /// kill -9 for one of its members, which is all of it if it has no other.
+    pub(crate) fn kill(&mut self, member: usize) {
+        match self {
+            Self::Etcd(etcd) => etcd.kill(member),
+            Self::Redis(redis) => redis.kill(),
+            Self::Postgres(postgres) => postgres.kill(),
+        }
+    }
+
+    /// Starts all members that were killed, on what they left, and waits until they answer.
+    pub(crate) fn restart(&mut self) {
+        tokio::task::block_in_place(|| match self {
+            Self::Etcd(etcd) => etcd.restart_all(),
+            Self::Redis(redis) => redis.restart(),
+            Self::Postgres(postgres) => postgres.bring_up(),
+        });
+    }
+
+    /// SIGSTOP for one of its members.
+    pub(crate) fn pause(&self, member: usize) {
+        match self {
+            Self::Etcd(etcd) => etcd.pause(member),
+            Self::Redis(redis) => redis.pause(),
+            Self::Postgres(postgres) => postgres.pause(),
+        }
+    }
+
+    /// Lets that one go on.
+    pub(crate) fn wake(&self, member: usize) {
+        match self {
+            Self::Etcd(etcd) => etcd.wake(member),
+            Self::Redis(redis) => redis.wake(),
+            Self::Postgres(postgres) => postgres.wake(),
         }
     }
 
@@ -96,6 +155,18 @@ impl Engine {
             Self::Postgres(postgres) => read_only(postgres, "off").await,
         }
     }
+}
+
+/// Tries this on all engines at once, each on a task of its own: that one of them is waited for does not count as time
+/// that another one took.
+pub(crate) async fn on_every_engine<F: Future<Output = ()> + Send + 'static>(
+    check: impl Fn(Engine) -> F,
+) {
+    let mut checks = JoinSet::new();
+    for engine in Engine::all() {
+        checks.spawn(check(engine));
+    }
+    checks.join_all().await;
 }
 
 fn min_replicas(redis: &Redis, count: &str) {

@@ -3,9 +3,8 @@
 
 use rig::{PATIENCE, Road, Way, machine, until};
 use store::clock::Stopwatch;
-use tokio::task::JoinSet;
 
-use super::engine::Engine;
+use super::engine::{Engine, on_every_engine};
 use super::witness::Witness;
 use super::*;
 
@@ -155,19 +154,9 @@ async fn check_refused(engine: &Engine) {
     leader(&both).await;
     let took = back.elapsed();
     println!("{name}: leads again {took:?} after it takes writes");
-    let logs = || both.map(Candidate::log).join("\n");
+    let logs = || both.map(|candidate| candidate.log()).join("\n");
     assert!(took < BACK_WITHIN, "{name}: {took:?}\n{}", logs());
     witness.check();
-}
-
-/// Tries this on all engines at once, each on a task of its own: that one of them is waited for does not count as time
-/// that another one took.
-async fn on_every_engine<F: Future<Output = ()> + Send + 'static>(check: impl Fn(Engine) -> F) {
-    let mut checks = JoinSet::new();
-    for engine in Engine::all() {
-        checks.spawn(check(engine));
-    }
-    checks.join_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

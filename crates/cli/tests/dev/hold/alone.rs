@@ -1,5 +1,9 @@
 //! What is judged by time, with nothing else of the tests beside it.
 
+mod rolling;
+mod thaw;
+mod trial;
+
 use std::time::Duration;
 
 use rig::machine;

@@ -50,7 +50,7 @@ async fn signals_that_are_not_for_the_supervisor_are_passed_on() {
     let mut anna = Holder::with(dir.path(), "anna", &redis.url(), &held);
     let says = async |word: &str| {
         until(&format!("it says {word}"), PATIENCE, || async {
-            let text = fs::read_to_string(&anna.out).unwrap();
+            let text = anna.said();
             text.lines().any(|line| line == word).then_some(())
         })
         .await;
@@ -85,7 +85,7 @@ async fn what_it_prints_goes_to_files_that_follow_each_other() {
     assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
     assert_eq!(numbers.last(), Some(&3_000));
     assert!(!dir.path().join("printed.3").exists());
-    assert_eq!(anna.events().len(), fs::read_to_string(&anna.out).unwrap().lines().count());
+    assert_eq!(anna.events().len(), anna.said().lines().count());
     anna.stop().await;
 }
 

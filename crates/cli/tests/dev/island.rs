@@ -1,4 +1,4 @@
-//! Islands: a network of its own for each server, in which packets are lost as on a wire.
+//! Islands: a network of its own for each machine, in which packets are lost as on a wire.
 //!
 //! The test runs again in a network namespace where nobody else is ([`run_apart`]), so that names and addresses need not
 //! be unique, an ordinary user may do all this, and the kernel removes everything with the last process. There it makes a
@@ -20,7 +20,7 @@ pub(super) const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Where the hub is for clients of the store.
 pub(super) const STORE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 
-/// What a server on an island needs to be told.
+/// What a Watchbell server on an island needs to be told.
 pub(super) const FLAGS: &[&str] = &["--insecure", "--webhook-allow", "10.77.0.0/24"];
 
 /// Set in the process that has a network of its own.
@@ -29,11 +29,11 @@ const APART: &str = "WATCHBELL_TEST_APART";
 /// The hardware address of nobody.
 const NOBODY: u8 = 255;
 
-/// Which packets are lost between a server and its store.
+/// Which packets are lost between a machine and its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
     Nothing,
-    /// What the server says.
+    /// What the machine says.
     There,
     /// What the store says.
     Back,
@@ -52,7 +52,7 @@ pub(super) fn run_apart(test: &str) {
         command.args(["--user", "--map-root-user"]);
     }
     command.arg("--net").arg(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(APART, "");
+    command.args(["--exact", test, "--include-ignored", "--nocapture"]).env(APART, "");
     let done = command.output().unwrap_or_else(|why| missing("unshare", &why));
     let said = String::from_utf8_lossy(&done.stdout);
     let errors = String::from_utf8_lossy(&done.stderr);
