@@ -1,4 +1,4 @@
-//! Assumptions that are seen broken: each is told in the log, beside it, in the metrics, by the events and metrics of a server on
+//! Assumptions that are seen broken: each is told in the log, as a transition, in the metrics, by the events and metrics of a server on
 //! the same store, and by `watchbell election show`.
 
 use std::process::Stdio;
