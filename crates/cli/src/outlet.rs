@@ -82,13 +82,11 @@ impl Outlet {
     /// Takes a line, with its end, unless too many wait.
     pub(crate) fn offer(&self, line: impl Into<Vec<u8>>) -> Offered {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        match self.lines.try_send(line.into()) {
-            Ok(()) => Offered::Taken,
-            Err(_) => {
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
-                Offered::LeftOut
-            }
+        if self.lines.try_send(line.into()).is_ok() {
+            return Offered::Taken;
         }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Offered::LeftOut
     }
 
     /// Waits until all is written that somebody reads, but not for long.

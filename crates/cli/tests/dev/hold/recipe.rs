@@ -122,7 +122,7 @@ async fn a_service_refuses_whoever_had_it_before_and_whoever_shows_no_token() {
     Ask::new(at, "PUT", "/weekly").header("x-token", "1").send().await.is(204);
 }
 
-/// A store of one object, that answers as S3 does: its ETag is made of its content alone, and a write that would be over
+/// A store of one object, that answers as S3 does: its `ETag` is made of its content alone, and a write that would be over
 /// something else than what the writer saw is refused with 412.
 struct ObjectStore {
     at: SocketAddr,

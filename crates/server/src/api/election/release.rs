@@ -49,13 +49,12 @@ async fn free(
         if seen.head.session.as_ref() != Some(session) {
             return Ok(());
         }
-        let commit = match successor(handle, claim, &seen).await? {
-            Some(to) => claim.handing(&seen, &to, handle.machine()),
-            None => {
-                let freed = claim.releasing(&seen, Nonce(handle.random()));
-                let Some(commit) = freed else { return Ok(()) };
-                commit
-            }
+        let commit = if let Some(to) = successor(handle, claim, &seen).await? {
+            claim.handing(&seen, &to, handle.machine())
+        } else {
+            let freed = claim.releasing(&seen, Nonce(handle.random()));
+            let Some(commit) = freed else { return Ok(()) };
+            commit
         };
         tried += 1;
         match act(handle, caller, project, commit).await {
