@@ -165,11 +165,12 @@ fn members_text(count: u64) -> String {
 
 /// When turns come, in a few words.
 fn when(spec: &SubscriptionSpec) -> String {
-    let when = match (&spec.every, &spec.cron) {
-        (Some(every), _) => format!("every {}", escape(every)),
-        (None, Some(cron)) => escape(cron),
-        (None, None) => "-".to_owned(),
-    };
+    let schedule = spec.schedule.iter();
+    let times = schedule.flat_map(|schedule| {
+        let every = schedule.every.iter().map(|every| format!("every {}", escape(every)));
+        every.chain(schedule.cron.iter().map(|cron| escape(cron)))
+    });
+    let when = times.collect::<Vec<_>>().join("; ");
     match spec.count {
         Some(count) if count > 1 => format!("{when}, {count} at a time"),
         Some(_) | None => when,
@@ -199,12 +200,12 @@ fn show_text(ring: &Ring, members: &[Member]) -> String {
     if members.is_empty() {
         return text;
     }
-    let header = ["member", "visit", "by"].map(str::to_owned).to_vec();
+    let header = ["member", "since", "by"].map(str::to_owned).to_vec();
     let rows = members.iter().map(|member| {
         let own = if member.own_session { ", itself" } else { "" };
         vec![
             escape(&member.name),
-            member.visit.to_string(),
+            member.since.to_string(),
             format!("{}{own}", escape(&member.by)),
         ]
     });
@@ -228,18 +229,21 @@ fn subscription_text(subscription: &Subscription) -> String {
     row("subscription", escape(&subscription.name));
     row("turns", when(spec));
     let given = |text: &Option<String>| text.as_deref().map(escape);
-    let quiet = spec.quiet.iter().map(|window| {
+    let schedule = spec.schedule.clone().unwrap_or_default();
+    let quiet = schedule.quiet.iter().map(|window| {
         let days = window.days.join(",");
         let days = if days.is_empty() { days } else { format!("{days} ") };
-        escape(&format!("{days}{}-{}", window.from, window.to))
+        format!("{days}{}-{}", window.from, window.to)
     });
-    let quiet = Some(quiet.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty());
+    let list = |texts: Vec<String>| Some(escape(&texts.join("; "))).filter(|text| !text.is_empty());
     let catch_up = spec.catch_up.and_then(|policy| serde_json::to_value(policy).ok());
+    let splay = spec.splay_percent.map(|percent| format!("{percent} % of the time to the next turn"));
     for (name, value) in [
-        ("phase", given(&spec.phase)),
-        ("zone", given(&spec.tz)),
-        ("quiet", quiet),
-        ("splay", spec.splay.map(|percent| format!("{percent} % of the time to the next turn"))),
+        ("phase", given(&schedule.phase)),
+        ("zone", given(&schedule.tz)),
+        ("excluded", list(schedule.exclude.clone())),
+        ("quiet", list(quiet.collect())),
+        ("splay", splay),
         ("catch up", catch_up.and_then(|policy| policy.as_str().map(str::to_owned))),
         ("accept within", given(&spec.accept)),
     ] {
@@ -293,6 +297,7 @@ mod tests {
             visit: 2,
             by: "watchbell-1".to_owned(),
             own_session,
+            since: "2026-11-19T11:00:00Z".parse().unwrap(),
         };
         let text = show_text(&ring(), &[member("web-1", false), member("web-2", true)]);
         for line in [
@@ -304,7 +309,7 @@ mod tests {
             "next           2026-11-19T12:00:05Z: web-3, web-1",
             "not accepted   1 parts",
             "place          1.17",
-            "web-2   2      watchbell-1, itself",
+            "web-2   2026-11-19T11:00:00Z  watchbell-1, itself",
             "and 58 more: GET /v1/rings/checks/members",
         ] {
             assert!(text.lines().any(|one| one == line), "{line:?} is not in\n{text}");

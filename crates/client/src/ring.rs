@@ -9,7 +9,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{CatchUp, QuietSpec};
+use crate::spec::{CatchUp, ScheduleSpec};
 
 /// The subscription that a ring is made with.
 pub const MAIN: &str = "main";
@@ -20,60 +20,52 @@ pub const MEMBER_GONE: &str = "urn:watchbell:problem:member-gone";
 /// The type of the problem that a member is told whose name somebody else has joined under since.
 pub const MEMBER_TAKEN: &str = "urn:watchbell:problem:member-taken";
 
-/// A subscription as one writes it: when its turns come, and how many members each has. It has either `every` or `cron`.
+/// A subscription as one writes it: when its turns come, and how many members each has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
-    schemars(example = serde_json::json!({"every": "1s", "count": 2}))
+    schemars(example = serde_json::json!({"schedule": {"every": "1s"}, "count": 2}))
 )]
 #[serde(default, deny_unknown_fields)]
 pub struct SubscriptionSpec {
-    /// The time from turn to turn, from 20 ms: `200ms`, `5s`, `1h30m`.
+    /// When turns come: as for triggers, without `at`, `start`, `end`, `limit` and `jitter`. An interval may be as short as
+    /// `20ms`, and lies where the names of ring and subscription say if it has no `phase`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|d|h|m|s))+$")))]
-    pub every: Option<String>,
-    /// Where the interval begins, counted from 1970; a place that comes from the name, if it is not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|d|h|m|s))+$")))]
-    pub phase: Option<String>,
-    /// A cron pattern: `0 9 * * MON-FRI`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cron: Option<String>,
-    /// The IANA zone of the pattern and of quiet windows; UTC, if it is not given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(example = &"Europe/Berlin"))]
-    pub tz: Option<String>,
+    pub schedule: Option<ScheduleSpec>,
     /// How many members each turn has, also more than there are; 1, if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))]
     pub count: Option<u64>,
-    /// Windows in which no turn comes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(length(max = 32)))]
-    pub quiet: Vec<QuietSpec>,
     /// The parts of a turn are spread over so many percent of the time to the next one; 0, if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
-    pub splay: Option<u64>,
+    pub splay_percent: Option<u64>,
     /// What becomes of turns that are more than 5 s late: `latest`, if it is not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up: Option<CatchUp>,
-    /// A part of a turn that its member has not accepted within this time passes to the next member; without it, no part passes.
+    /// How many of them come at most, with [`CatchUp::All`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+(ms|d|h|m|s))+$")))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000)))]
+    pub catch_up_cap: Option<u64>,
+    /// A part of a turn that its member has not accepted within this time, 200 ms to 1 h, passes to the next member; without it,
+    /// nothing is to be accepted, and no part passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"), length(min = 2)))]
     pub accept: Option<String>,
 }
 
 impl SubscriptionSpec {
-    /// One whose turns come in this interval: `5s`.
+    /// One whose turns come in this interval: `5s`, `200ms`.
     pub fn every(interval: impl Into<String>) -> Self {
-        Self { every: Some(interval.into()), ..Self::default() }
+        let schedule = ScheduleSpec { every: vec![interval.into()], ..ScheduleSpec::default() };
+        Self { schedule: Some(schedule), ..Self::default() }
     }
 
     /// One whose turns come by this cron pattern.
     pub fn cron(pattern: impl Into<String>) -> Self {
-        Self { cron: Some(pattern.into()), ..Self::default() }
+        let schedule = ScheduleSpec { cron: vec![pattern.into()], ..ScheduleSpec::default() };
+        Self { schedule: Some(schedule), ..Self::default() }
     }
 
     /// The same with so many members in each turn.
@@ -175,6 +167,8 @@ pub struct Member {
     /// Whether that session is its own.
     #[serde(default)]
     pub own_session: bool,
+    /// Since when it is in the ring, or came by this session, by the clock of whoever wrote it.
+    pub since: Timestamp,
 }
 
 /// What a member sends, again and again: the first request joins, each further one is a sign of life.
@@ -294,8 +288,6 @@ pub struct Accepted {
     pub part: u64,
     /// Who carries it out.
     pub member: String,
-    /// The token of the part, as it was offered last.
-    pub token: u64,
 }
 
 /// What stands in a subscription: its turns, and all else that was decided.
@@ -311,7 +303,7 @@ pub struct RingEntry {
     pub what: RingEvent,
 }
 
-/// What happens in a ring. Those of `turn`, `skip`, `pass`, `accepted`, `unaccepted`, `schedule` and `set_back` are entries of the
+/// What happens in a ring. All but `add`, `remove`, `gap`, `error` and `closing` are entries of the
 /// subscription: everybody sees the same ones in the same order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -340,28 +332,23 @@ pub enum RingEvent {
         from: Timestamp,
         /// The last one.
         to: Timestamp,
-        /// How many they are, if that is known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        slots: Option<u64>,
+        /// How many they are.
+        slots: u64,
         /// Why.
         reason: SkipReason,
     },
-    /// A part was not accepted in time, and passes to the next member; or a turn passes over its next member.
+    /// A part was not accepted in time, or its member is gone: it passes to another one.
     Pass {
-        /// The number of the turn; none, if a member was passed over before its turn.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        turn: Option<u64>,
+        /// The number of the turn.
+        turn: u64,
         /// Which of its places.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        part: Option<u64>,
+        part: u64,
         /// Who had it.
         from: String,
         /// Who has it now.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        to: Option<String>,
+        to: String,
         /// Its token from now on.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        token: Option<u64>,
+        token: u64,
     },
     /// A part was accepted.
     Accepted {
@@ -379,11 +366,21 @@ pub enum RingEvent {
         /// Which of its places.
         part: u64,
     },
-    /// The subscription has another schedule, or other rules.
-    Schedule,
-    /// The clock of a server was ahead when it decided: the subscription goes on from now.
+    /// Somebody had the next member passed over.
+    PassedOver {
+        /// Who would have been next.
+        member: String,
+    },
+    /// The subscription is another one from here on.
+    Schedule {
+        /// What it is now.
+        spec: Box<SubscriptionSpec>,
+        /// Turns after this come by it.
+        since: Timestamp,
+    },
+    /// The clock of a server had run far ahead: turns after this are decided once more.
     SetBack {
-        /// From which instant on.
+        /// Up to here it is decided.
         to: Timestamp,
     },
     /// What happened between these numbers is not kept any more.
@@ -440,7 +437,8 @@ impl RingEvent {
             Self::Pass { .. } => "pass",
             Self::Accepted { .. } => "accepted",
             Self::Unaccepted { .. } => "unaccepted",
-            Self::Schedule => "schedule",
+            Self::PassedOver { .. } => "passed_over",
+            Self::Schedule { .. } => "schedule",
             Self::SetBack { .. } => "set_back",
             Self::Gap { .. } => "gap",
             Self::Error { .. } => "error",

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use client::ring::SubscriptionSpec;
-use client::spec::{CatchUp, QuietSpec};
-use engine::limits::RING_COUNT_MAX;
+use client::spec::{CatchUp, QuietSpec, ScheduleSpec};
+use engine::limits::{RING_COUNT_MAX, RING_SPLAY_PERCENT_MAX};
 use process::limits::GRACE_MAX;
 
 use super::elect::between;
@@ -61,40 +61,55 @@ pub(crate) struct RingCreateArgs {
 /// When turns come, and how many members each has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TurnArgs {
-    /// The time from turn to turn, 20ms or more; or give --cron
-    #[arg(long, value_name = "LENGTH", conflicts_with = "cron", required_unless_present = "cron")]
-    pub(crate) every: Option<String>,
-    /// Where the interval begins, counted from 1970; a place that comes from the name, if it is not given
+    /// The time from turn to turn, 20ms or more; or give --cron; may be repeated
+    #[arg(long, value_name = "LENGTH", required_unless_present = "cron")]
+    pub(crate) every: Vec<String>,
+    /// Where intervals begin, counted from 1970; a place that comes from the name, if it is not given
     #[arg(long, value_name = "LENGTH", requires = "every")]
     pub(crate) phase: Option<String>,
-    /// A cron pattern
+    /// A cron pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
-    pub(crate) cron: Option<String>,
-    /// The zone of the pattern and of quiet windows
+    pub(crate) cron: Vec<String>,
+    /// The zone of patterns, excluded dates and quiet windows
     #[arg(long, value_name = "ZONE")]
     pub(crate) tz: Option<String>,
-    /// How many members each turn has
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=RING_COUNT_MAX as u64))]
+    /// How many members each turn has, 1 to 64
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=RING_COUNT_MAX))]
     pub(crate) count: Option<u64>,
+    /// A date on which no turn comes: 2027-12-24; may be repeated
+    #[arg(long, value_name = "DATE")]
+    pub(crate) exclude: Vec<String>,
     /// A window in which no turn comes: 22:00-06:00, or sat,sun:00:00-24:00; may be repeated
     #[arg(long, value_name = "WINDOW", value_parser = quiet)]
     pub(crate) quiet: Vec<QuietSpec>,
     /// Spread the parts of a turn over so many percent of the time to the next one
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
+    #[arg(long, value_name = "PERCENT",
+        value_parser = clap::value_parser!(u64).range(0..=RING_SPLAY_PERCENT_MAX))]
     pub(crate) splay: Option<u64>,
     /// What becomes of turns that are more than 5 s late; latest, if it is not given
     #[arg(long, value_name = "POLICY")]
     pub(crate) catch_up: Option<CatchUpWord>,
-    /// Let a part pass to the next member if it is not accepted within this time
+    /// How many of them come at most, with --catch-up all
+    #[arg(long, value_name = "N")]
+    pub(crate) catch_up_cap: Option<u64>,
+    /// Let a part pass to the next member if it is not accepted within this time, 200ms to 1h
     #[arg(long, value_name = "LENGTH")]
     pub(crate) accept: Option<String>,
 }
 
 impl TurnArgs {
     pub(crate) fn spec(self) -> SubscriptionSpec {
-        let Self { every, phase, cron, tz, count, quiet, splay, catch_up, accept } = self;
-        let catch_up = catch_up.map(CatchUpWord::policy);
-        SubscriptionSpec { every, phase, cron, tz, count, quiet, splay, catch_up, accept }
+        let Self { every, phase, cron, tz, count, exclude, quiet, splay, .. } = self;
+        let schedule =
+            ScheduleSpec { cron, every, phase, tz, exclude, quiet, ..ScheduleSpec::default() };
+        SubscriptionSpec {
+            schedule: Some(schedule),
+            count,
+            splay_percent: splay,
+            catch_up: self.catch_up.map(CatchUpWord::policy),
+            catch_up_cap: self.catch_up_cap,
+            accept: self.accept,
+        }
     }
 }
 
