@@ -129,7 +129,6 @@ export class RingMember {
   #take(answer: MemberAnswer): void {
     this.#visit = answer.visit;
     this.#after = answer.after;
-    if (answer.missed) this.#log(`${answer.missed} entries are not kept any more`);
     for (const turn of answer.turns) {
       if (this.#waiting.length < TURNS_WAITING_MAX) {
         this.#waiting.push(turn);

@@ -218,14 +218,6 @@ pub struct MemberAnswer {
     pub after: String,
     /// The turns that it has, oldest first.
     pub turns: Vec<MemberTurn>,
-    /// How many turns may have been missed: of so many entries nothing is kept any more.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub missed: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// A part of a turn, as its member is told of it.
@@ -249,9 +241,9 @@ pub struct MemberTurn {
     /// Whether it is to be accepted first. Whoever acts before its acceptance is answered may not be alone.
     #[serde(default)]
     pub accept: bool,
-    /// When it passes to the next member, if it is not accepted before.
+    /// How long there is to accept it before it passes to the next member, in milliseconds after it was offered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accept_until: Option<Timestamp>,
+    pub accept_ms: Option<u64>,
 }
 
 /// How a member accepts its part of a turn.
@@ -288,6 +280,8 @@ pub struct Accepted {
     pub part: u64,
     /// Who carries it out.
     pub member: String,
+    /// The token of the part.
+    pub token: u64,
 }
 
 /// What stands in a subscription: its turns, and all else that was decided.
@@ -427,6 +421,25 @@ pub enum SkipReason {
 }
 
 impl RingEvent {
+    /// Whether it is an entry of the subscription, with a number of its own.
+    pub fn is_entry(&self) -> bool {
+        match self {
+            Self::Turn { .. }
+            | Self::Skip { .. }
+            | Self::Pass { .. }
+            | Self::Accepted { .. }
+            | Self::Unaccepted { .. }
+            | Self::PassedOver { .. }
+            | Self::Schedule { .. }
+            | Self::SetBack { .. } => true,
+            Self::Add { .. }
+            | Self::Remove { .. }
+            | Self::Gap { .. }
+            | Self::Error { .. }
+            | Self::Closing { .. } => false,
+        }
+    }
+
     /// The name of its kind.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -459,7 +472,8 @@ pub struct FollowedEvent {
 impl FollowedEvent {
     /// Generation and number of the entry, if it is one.
     pub fn entry(&self) -> Option<(u64, u64)> {
-        let (generation, number) = self.place.as_deref()?.split_once('.')?;
+        let place = self.place.as_deref().filter(|_| self.what.is_entry())?;
+        let (generation, number) = place.split_once('.')?;
         Some((generation.parse().ok()?, number.parse().ok()?))
     }
 }

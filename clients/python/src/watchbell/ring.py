@@ -167,8 +167,6 @@ class RingMember:
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         self._visit, self._after = answer["visit"], answer["after"]
-        if answer.get("missed"):
-            log.warning("member %s of %s: %d entries are not kept any more", self.name, self.ring, answer["missed"])
         for told in answer["turns"]:
             if self._turns.qsize() >= _TURNS_WAITING_MAX:
                 log.warning("member %s of %s: %d turns wait already; turn %d is left out", self.name, self.ring,

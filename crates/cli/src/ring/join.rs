@@ -111,10 +111,6 @@ impl Attendance {
                         self.tell.tell("joined", &words, json!({"visit": visit, "server": server}));
                     }
                     (is_in, is_trouble_told) = (true, false);
-                    if answer.missed > 0 {
-                        let words = format!("{} entries are not kept any more", answer.missed);
-                        self.tell.tell("missed", &words, json!({"entries": answer.missed}));
-                    }
                     for turn in answer.turns {
                         self.pass_on(turn);
                     }

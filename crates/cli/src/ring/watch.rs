@@ -149,9 +149,9 @@ fn out(text: &str) -> Result<(), Ending> {
 }
 
 fn line(told: &FollowedEvent) -> String {
-    let place = told.place.as_deref().map_or_else(String::new, escape);
+    let number = told.entry().map_or_else(String::new, |(_, number)| number.to_string());
     let kind = told.what.kind();
-    format!("{place:<10}  {kind:<11}  {}", words(&told.what)).trim_end().to_owned()
+    format!("{number:>8}  {kind:<11}  {}", words(&told.what)).trim_end().to_owned()
 }
 
 /// What happened, in a few words.
@@ -288,9 +288,9 @@ mod tests {
         let turn = RingEvent::Turn { slot, parts: vec![part("b"), part("a")] };
         assert_eq!(
             line(&told("1.17", turn)),
-            "1.17        turn         2026-11-19T12:00:00Z  b, a"
+            "      17  turn         2026-11-19T12:00:00Z  b, a"
         );
         let added = FollowedEvent { place: None, what: RingEvent::Add { member: "c".into() } };
-        assert_eq!(line(&added), "            add          c");
+        assert_eq!(line(&added), "          add          c");
     }
 }
