@@ -21,6 +21,7 @@
 //! - [`policy`]: what becomes of slots that were missed, that overlap, that fail
 //! - [`queue`]: where runs wait for workers
 //! - [`record`]: what a stored value looks like: JSON with a format number
+//! - [`ring`]: whose turn it is in a ring
 //! - [`rotation`]: who is next
 //! - [`schedule`]: when does it ring next?
 //! - [`shard`]: a slice of all work: what it keeps, and what it can be told
@@ -46,6 +47,7 @@ pub mod past;
 pub mod policy;
 pub mod queue;
 pub mod record;
+pub mod ring;
 pub mod rotation;
 pub mod schedule;
 pub mod shard;

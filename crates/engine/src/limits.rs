@@ -892,6 +892,99 @@ pub const HOLD_EXITS_KEPT_MAX: usize = 5;
 /// Hand-overs of a hold that its record keeps.
 pub const HOLD_HAND_OVERS_KEPT_MAX: usize = 6;
 
+/// Shortest interval of a ring's subscription.
+pub const RING_EVERY_MIN: Duration = Duration::from_millis(20);
+
+/// Most members that take one turn.
+pub const RING_COUNT_MAX: u64 = 64;
+
+/// Most members of a ring.
+pub const RING_MEMBERS_MAX: usize = 10_000;
+
+/// Most subscriptions of a ring.
+pub const RING_SUBSCRIPTIONS_MAX: usize = 16;
+
+/// Most rings of a project, where the store has the room of a disk.
+pub const RINGS_PER_PROJECT_MAX: usize = 10_000;
+
+/// Bytes of an engine's room for each ring of a project, where that is less than a disk.
+pub const RING_ROOM_BYTES: u64 = 512 * 1024;
+
+/// Shortest and longest time that a member may be given to accept its part of a turn.
+pub const RING_ACCEPT_MIN: Duration = Duration::from_millis(200);
+/// The longest of these: see [`RING_ACCEPT_MIN`].
+pub const RING_ACCEPT_MAX: Duration = Duration::from_secs(3_600);
+
+/// Most of an interval, in percent, over which the parts of a turn are spread.
+pub const RING_SPLAY_PERCENT_MAX: u64 = 100;
+
+/// Parts of turns of a subscription that wait to be accepted. With more, the oldest end unaccepted.
+pub const RING_OPEN_PARTS_MAX: usize = 256;
+
+/// Members to which one part of a turn is offered, one after the other.
+pub const RING_TRIES_MAX: usize = 16;
+
+/// Accepted parts that a subscription remembers, for those who ask again.
+pub const RING_ACCEPTED_KEPT_MAX: usize = 64;
+
+/// Entries of a page of a subscription; a page with as many leaves the record.
+pub const RING_PAGE_ENTRIES: usize = 64;
+
+/// Bytes of names from which on a page leaves the record, however few its entries are.
+pub const RING_PAGE_BYTES: usize = 16 * 1024;
+
+/// How long a page is kept after it left the record, if there are more than [`RING_PAGES_KEPT_MIN`].
+pub const RING_PAGE_AGE: Duration = Duration::from_secs(60);
+
+/// Pages that are kept in any case.
+pub const RING_PAGES_KEPT_MIN: usize = 8;
+
+/// Slots that one commit decides, ...
+pub const RING_SLOTS_AT_ONCE_MAX: usize = 64;
+
+/// ...as long as they have no more parts than this together; one slot is decided in any case.
+pub const RING_PARTS_AT_ONCE_MAX: usize = 256;
+
+/// A slot that is late by more than this follows the catch-up policy.
+pub const RING_LATE_MAX: Duration = Duration::from_secs(5);
+
+/// What was decided further ahead of the clock than this is set back: a clock had run far ahead.
+pub const RING_AHEAD_MAX: Duration = Duration::from_secs(5);
+
+/// How long a member may be silent before its sponsor takes it out, and how long members have to find another server when their
+/// sponsor is gone.
+pub const RING_SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// How often a member is to say that it is there.
+pub const RING_BEAT: Duration = Duration::from_secs(1);
+
+/// How long it is remembered that a member is gone, so that nothing late brings it back.
+pub const RING_MARK_KEPT: Duration = Duration::from_secs(60);
+
+/// How much later than the one before it each server in line stands in for the last writer of a subscription.
+pub const RING_STAND_IN: Duration = Duration::from_millis(150);
+
+/// The longest part of an interval for which the others let the last writer be the only one.
+pub const RING_STILL_MAX: Duration = Duration::from_secs(2);
+
+/// How long a part of a member that is gone waits before it passes on.
+pub const RING_GONE_PART_WAIT: Duration = Duration::from_millis(300);
+
+/// Events that wait for one follower of a ring. One that has more of them waiting is cut off.
+pub const RING_FOLLOWER_EVENTS_MAX: usize = 1_024;
+
+/// Followers of rings at one server.
+pub const RING_FOLLOWERS_MAX: usize = 4_096;
+
+/// Members that are taken in or out in one commit, where the store takes as many writes.
+pub const RING_ROLL_BATCH_MAX: usize = 64;
+
+/// What a server is asked about rings that waits to be begun.
+pub const RING_CALLS_MAX: usize = 8_192;
+
+/// How long a server waits for the store in one step about a ring.
+pub const RING_ANSWER_MAX: Duration = Duration::from_secs(1);
+
 /// How much of the path of a hold's program its record shows.
 pub const HOLD_PROGRAM_CHARS_MAX: usize = 200;
 

@@ -165,6 +165,18 @@ mutants! {
         KillAt115Percent: "A program is killed after 1.15 T without a renewal.",
         LeftoversIgnored: "A program is started although something of a former start may be left on the machine.",
     }
+    "Mutants of rings." RING {
+        TurnToldUnwon: "A server tells of a turn before it knows that its commit won.",
+        TurnOnStaleRead: "A turn is written over whatever the record has become since it was read.",
+        PositionAsIndex: "The position of a rotation is the index of a name.",
+        SponsorForgets: "A sponsor forgets its members without taking them out.",
+        SuccessorSkipsSlot: "Who stands in for another skips the slot that was due.",
+        TurnWithoutRoll: "A turn is written though members came or left since they were read.",
+        NoMarkOfLeaver: "Nothing is left of a member that is gone.",
+        VisitIgnored: "A member is brought back by a message of a visit that is over.",
+        CursorWithoutGeneration: "A follower goes on by its number in a subscription that is another one.",
+        AcceptUnacknowledged: "A member acts on a part before its acceptance is known to be written.",
+    }
     "Mutants of the packed past." HISTORY {
         SegmentsBeforePages: "Segments of the past are deleted before the pages that they are merged into are written.",
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::hash::hash;
 use crate::instant::Instant;
 use crate::length::text;
-use crate::limits::{EVERY_MAX, EVERY_MIN};
+use crate::limits::{EVERY_MAX, EVERY_MIN, RING_EVERY_MIN};
 
 /// Slots at a fixed distance. Where they lie does not depend on when anybody began to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,9 +34,22 @@ impl Every {
         if !(EVERY_MIN..=EVERY_MAX).contains(&interval) {
             return Err(BadInterval(interval));
         }
+        Ok(Self::of_checked(interval, phase))
+    }
+
+    /// Every so long for a ring, whose interval may be shorter: at a phase that comes from a name to the millisecond, or at
+    /// this one. The caller has checked its limits.
+    pub(crate) fn of_ring(interval: Duration, phase: Option<Duration>, name: &str) -> Self {
+        debug_assert!((RING_EVERY_MIN..=EVERY_MAX).contains(&interval), "it was checked");
+        let interval_ms = u64::try_from(interval.as_millis()).expect("within its limits");
+        let of_name = || Duration::from_millis(hash(name, "every") % interval_ms);
+        Self::of_checked(interval, phase.unwrap_or_else(of_name))
+    }
+
+    fn of_checked(interval: Duration, phase: Duration) -> Self {
         let interval_ms = i64::try_from(interval.as_millis()).expect("within its limits");
         let phase_ms = phase.as_millis() % interval.as_millis();
-        Ok(Self { interval_ms, phase_ms: i64::try_from(phase_ms).expect("less than the interval") })
+        Self { interval_ms, phase_ms: i64::try_from(phase_ms).expect("less than the interval") }
     }
 
     /// The distance between two slots.

@@ -188,22 +188,29 @@ impl Draft {
     }
 
     fn build_catch_up(&self, faults: &mut Faults) -> CatchUp {
-        const WORDS: [(&str, CatchUp); 3] = [
-            ("skip", CatchUp::Skip),
-            ("latest", CatchUp::Latest),
-            ("all", CatchUp::All(CATCH_UP_CAP_DEFAULT)),
-        ];
-        let catch_up = self.catch_up.as_deref();
-        let catch_up = faults.word("/catch_up", catch_up, CatchUp::Latest, &WORDS);
-        let Some(cap) = self.catch_up_cap else { return catch_up };
-        let cap = faults.take("/catch_up_cap", read::number(cap, 1, CATCH_UP_CAP_MAX));
-        match (catch_up, cap.and_then(|cap| u16::try_from(cap).ok())) {
-            (CatchUp::All(_), Some(cap)) => CatchUp::All(cap),
-            (CatchUp::All(_), None) => catch_up,
-            (CatchUp::Skip | CatchUp::Latest, _) => {
-                faults.add("/catch_up_cap", "it means something with \"catch_up\": \"all\" only");
-                catch_up
-            }
+        build_catch_up(self.catch_up.as_deref(), self.catch_up_cap, faults)
+    }
+}
+
+pub(crate) fn build_catch_up(
+    word: Option<&str>,
+    cap: Option<u64>,
+    faults: &mut Faults,
+) -> CatchUp {
+    const WORDS: [(&str, CatchUp); 3] = [
+        ("skip", CatchUp::Skip),
+        ("latest", CatchUp::Latest),
+        ("all", CatchUp::All(CATCH_UP_CAP_DEFAULT)),
+    ];
+    let catch_up = faults.word("/catch_up", word, CatchUp::Latest, &WORDS);
+    let Some(cap) = cap else { return catch_up };
+    let cap = faults.take("/catch_up_cap", read::number(cap, 1, CATCH_UP_CAP_MAX));
+    match (catch_up, cap.and_then(|cap| u16::try_from(cap).ok())) {
+        (CatchUp::All(_), Some(cap)) => CatchUp::All(cap),
+        (CatchUp::All(_), None) => catch_up,
+        (CatchUp::Skip | CatchUp::Latest, _) => {
+            faults.add("/catch_up_cap", "it means something with \"catch_up\": \"all\" only");
+            catch_up
         }
     }
 }
@@ -292,6 +299,15 @@ fn build_schedule(
     if faults.0.len() > before {
         return None;
     }
+    plan_schedule(plan, now, faults)
+}
+
+/// The schedule of a plan, if it makes sense as a whole.
+pub(crate) fn plan_schedule(
+    plan: SchedulePlan,
+    now: Instant,
+    faults: &mut Faults,
+) -> Option<Schedule> {
     Schedule::new(plan, now).map_err(|why| faults.add(pointer(&why), &why)).ok()
 }
 
@@ -340,7 +356,7 @@ impl ScheduleDraft {
         }
     }
 
-    fn crons(&self, zone: ZoneId, name: &str, faults: &mut Faults) -> Vec<Spec> {
+    pub(crate) fn crons(&self, zone: ZoneId, name: &str, faults: &mut Faults) -> Vec<Spec> {
         const DIALECTS: [(&str, Dialect); 2] =
             [("open", Dialect::Open), ("quartz", Dialect::Quartz)];
         const GAPS: [(&str, Gap); 2] = [("fire", Gap::Fire), ("skip", Gap::Skip)];
@@ -388,7 +404,7 @@ impl ScheduleDraft {
         whole.then(|| faults.take("/schedule/at", Spec::at(moments))).flatten()
     }
 
-    fn windows(&self, faults: &mut Faults) -> Vec<QuietWindow> {
+    pub(crate) fn windows(&self, faults: &mut Faults) -> Vec<QuietWindow> {
         let mut windows = Vec::with_capacity(self.quiet.len());
         for (index, window) in self.quiet.iter().enumerate() {
             let place = format!("/schedule/quiet/{index}");
@@ -410,7 +426,7 @@ fn moment(pointer: &str, text: Option<&str>, faults: &mut Faults) -> Option<Inst
 }
 
 /// Reads each text of a list; what is wrong is told with its place in it.
-fn list<T>(
+pub(crate) fn list<T>(
     texts: &[String],
     pointer: &str,
     faults: &mut Faults,
@@ -423,7 +439,7 @@ fn list<T>(
 }
 
 /// The same, for what may also be one text without a list.
-fn texts<T>(
+pub(crate) fn texts<T>(
     texts: &Texts,
     pointer: &str,
     faults: &mut Faults,

@@ -61,7 +61,7 @@ pub(crate) fn number(number: u64, least: u64, most: u64) -> Result<u64, String> 
 }
 
 /// A date: `2027-12-24`.
-pub(super) fn date(text: &str) -> Result<Date, String> {
+pub(crate) fn date(text: &str) -> Result<Date, String> {
     let bad = || format!("\"{}\" is no date: write it like 2027-12-24", length::brief(text));
     let [year, month, day] = digits(text, '-', [4, 2, 2]).ok_or_else(bad)?;
     let year = i32::try_from(year).map_err(|_| bad())?;
