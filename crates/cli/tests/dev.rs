@@ -41,6 +41,7 @@ mod dev {
     mod queue_worker;
     mod readme;
     mod refusal;
+    mod ring;
     mod server;
     mod setting;
     mod start;

@@ -13,7 +13,7 @@ mod balance;
 mod calm;
 mod cut;
 pub(super) mod fleet;
-mod island;
+pub(super) mod island;
 mod page;
 mod storm;
 mod whole;

@@ -160,7 +160,8 @@ impl Client {
         self.ask(Question::post(path).body(request)).await
     }
 
-    /// What was decided lately in a subscription, newest first, as far as it is kept.
+    /// What was decided in a subscription after a cursor, which is the place that an event told, in its order and as far as it is kept;
+    /// without one, the last entries.
     pub async fn ring_entries(
         &self,
         ring: &str,

@@ -20,11 +20,11 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use client::ListPage;
 use client::ring::Ring;
-use engine::limits::RINGS_READ_MAX;
+use engine::limits::NAMES_READ_MAX;
 use engine::ring::{MAIN, SubscriptionDraft};
 use engine::trigger::check_name;
 use serde::Serialize;
-use store::ring::{RingId, Rings};
+use store::ring::{RingId, Rings, view};
 
 pub(super) use self::member::{accept, attend, leave, members};
 pub(super) use self::subscription::{
@@ -45,7 +45,7 @@ pub(super) async fn list(
     caller: Caller,
     query: Query,
 ) -> ApiResult<Json<ListPage<Ring>>> {
-    let rows = query.rows()?.min(RINGS_READ_MAX);
+    let rows = query.rows()?.min(NAMES_READ_MAX);
     let project = project_name(&handle, caller.project)?;
     let prefix = query.text("prefix").unwrap_or_default();
     if !prefix.is_empty() {
@@ -55,10 +55,15 @@ pub(super) async fn list(
     if let Some(cursor) = after {
         check_name(cursor).map_err(|_| super::trigger::bad_cursor())?;
     }
-    let page = store::ring::view::list(handle.store(), &project, prefix, after, rows).await?;
-    let now = handle.now();
-    let items = page.rings.iter().map(|ring| tell::ring(ring, now)).collect();
-    Ok(Json(ListPage { items, next: page.next }))
+    let mut found = view::list(handle.store(), &project, prefix, after, rows + 1).await?;
+    let has_more = found.len() > rows;
+    found.truncate(rows);
+    let next = found.last().filter(|_| has_more).map(|last| last.ring.name.to_string());
+    let mut items = Vec::with_capacity(found.len());
+    for seen in &found {
+        items.push(tell::ring(&handle, seen).await?);
+    }
+    Ok(Json(ListPage { items, next }))
 }
 
 pub(super) async fn show(
@@ -97,8 +102,8 @@ pub(super) async fn delete(
 
 /// A ring as it stands, under the revision of its subscription `main`.
 async fn respond_ring(handle: &NodeHandle, ring: &RingId, status: StatusCode) -> ApiResult {
-    let seen = store::ring::view::ring(handle.store(), ring).await?;
-    let told = tell::ring(&seen, handle.now());
+    let seen = view::ring(handle.store(), ring).await?;
+    let told = tell::ring(handle, &seen).await?;
     let revision = told.subscriptions.iter().find(|one| one.name == MAIN).map(|one| one.revision);
     Ok(respond(&told, revision, status))
 }

@@ -625,7 +625,7 @@ fn rings() -> Vec<Route> {
             .may_take::<Nothing>()
             .gives::<Subscription>(200),
         get("/v1/rings/{ring}/subscriptions/{subscription}/turns", ring::entries)
-            .says("List what was decided lately, newest first; or follow it as server-sent events")
+            .says("List what was decided after a cursor, or lately, in its order; or follow it as server-sent events")
             .params([
                 Param {
                     name: "follow",

@@ -32,7 +32,7 @@ use crate::metric::NodeMetrics;
 use crate::monitor::Monitor;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, View};
-use crate::ring::{self, RingMeter};
+use crate::ring::{self, RingKeeper};
 use crate::shard_usage::UsageCounter;
 use crate::webhook;
 
@@ -103,9 +103,11 @@ impl RunningNode {
             components,
         };
         let mut node = node.begun(started).await?;
-        let (rings, keeper) = ring::rings(&shared.session, &shared.peers);
+        let (rings, driver) = ring::rings(&shared.session, &shared.peers);
+        let (session, status_of_node) = (shared.session.clone(), status.clone());
+        let keeper = RingKeeper { rings: rings.clone(), driver, session, status: status_of_node };
         let handle = NodeHandle::new(
-            context(&shared, notifier, rings.clone()),
+            context(&shared, notifier, rings),
             to_core.calls,
             status,
             trouble,
@@ -117,7 +119,6 @@ impl RunningNode {
         let metrics = Arc::clone(&shared.metrics);
         let components = &mut node.components;
         components.start(keeper);
-        components.start(RingMeter::new(&rings, Arc::clone(&metrics)));
         components.start(Historian::new(handle.clone(), &machine, config.history, metrics));
         components.start(Reconciler::new(handle.clone(), &shared.access, &machine));
         components.start(UsageCounter(handle.clone()));

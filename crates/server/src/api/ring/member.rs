@@ -45,9 +45,11 @@ pub(in crate::api) async fn members(
         check_name(cursor).map_err(|_| crate::api::trigger::bad_cursor())?;
     }
     let prefix = query.text("prefix").unwrap_or_default();
-    let page = view::members(handle.store(), &ring, prefix, after, rows).await?;
-    let items = page.members.iter().map(tell::member).collect();
-    Ok(Json(ListPage { items, next: page.next }))
+    let mut found = view::members_from(handle.store(), &ring, prefix, after, rows + 1).await?;
+    let has_more = found.len() > rows;
+    found.truncate(rows);
+    let next = found.last().filter(|_| has_more).map(|last| last.name.to_string());
+    Ok(Json(ListPage { items: found.iter().map(tell::member).collect(), next }))
 }
 
 /// Joins, or is heard, and waits for turns.

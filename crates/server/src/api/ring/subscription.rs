@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Json};
 use client::ListPage;
 use client::ring::RingEntry;
 use engine::ring::SubscriptionDraft;
-use store::ring::{Cursor, Expected, Put, RingId, SubscriptionId, view};
+use store::ring::{Cursor, Expected, Put, RingError, RingId, SubscriptionId, view};
 
 use super::{follow, note, respond, ring_of, rings, tell, told};
 use crate::api::body::{JsonBody, NoBody};
@@ -55,7 +55,11 @@ pub(super) async fn set(
     let is_to_be_new = if_none_match || if_match == Some(0);
     let mut tried = 0;
     loop {
-        let found = view::subscription(handle.store(), &subscription).await?;
+        let found = match view::subscription(handle.store(), &subscription).await {
+            Ok(found) => Some(found),
+            Err(RingError::NoRing(_) | RingError::NoSubscription(_)) => None,
+            Err(why) => return Err(why.into()),
+        };
         let expected = match (&found, if_match) {
             (Some(_), _) if is_to_be_new => {
                 let detail = format!("there is {object} already: read it, and change it by its revision");
@@ -84,7 +88,7 @@ pub(super) async fn set(
                 let is_new = put == Put::Created;
                 Ok(if is_new { StatusCode::CREATED } else { StatusCode::OK })
             }
-            Err(store::ring::RingError::Changed) if tried < TRIES_MAX => continue,
+            Err(RingError::Changed) if tried < TRIES_MAX => continue,
             Err(why) => Err(why.into()),
         };
     }
@@ -117,7 +121,7 @@ pub(in crate::api) async fn skip(
     answer(&handle, &subscription, StatusCode::OK).await
 }
 
-/// What was decided, newest first, or while it is decided.
+/// What was decided after a place, or lately; or while it is decided.
 pub(in crate::api) async fn entries(
     handle: NodeHandle,
     caller: Caller,
@@ -130,10 +134,10 @@ pub(in crate::api) async fn entries(
         return follow::follow(handle, caller, subscription, request.headers()).await;
     }
     let rows = query.rows()?;
-    let before: Option<Cursor> = query.get("cursor")?;
-    let page = view::entries(handle.store(), &subscription, before, rows).await?;
-    let items = page.entries.iter().map(tell::entry).collect();
-    let next = page.next.map(|cursor| cursor.to_string());
+    let after: Option<Cursor> = query.get("cursor")?;
+    let page = view::entries(handle.store(), &subscription, after, rows).await?;
+    let items = page.events.iter().map(|event| tell::entry(event, page.next)).collect();
+    let next = page.has_more.then(|| page.next.to_string());
     Ok(Json(ListPage::<RingEntry> { items, next }).into_response())
 }
 
@@ -145,8 +149,7 @@ pub(in crate::api) async fn again(handle: &NodeHandle, caller: &Caller, object: 
 
 async fn answer(handle: &NodeHandle, id: &SubscriptionId, status: StatusCode) -> ApiResult {
     let seen = view::subscription(handle.store(), id).await?;
-    let seen = seen.ok_or_else(|| store::ring::RingError::NoSubscription(id.clone()))?;
-    let told = tell::subscription(id, &seen, handle.now());
+    let told = tell::subscription(handle, &id.ring, &seen).await?;
     Ok(respond(&told, Some(told.revision), status))
 }
 

@@ -8,44 +8,72 @@ use client::ring::{
 use engine::instant::Instant;
 use engine::limits::UNAVAILABLE_RETRY_AFTER;
 use engine::ring::{self, SubscriptionDraft};
-use store::ring::view::{MemberView, RingView, SubscriptionView};
-use store::ring::{RingError, RingEventKind, SubscriptionId};
+use store::ring::view::{self, MemberView, RingView, SubscriptionView};
+use store::ring::{Cursor, RingError, RingEvent as RingEventOf, RingEventKind, RingId};
 use store::session::SessionKey;
 
 use crate::api::convert::timestamp;
-use crate::api::problem::ApiError;
+use crate::api::problem::{ApiError, ApiResult};
+use crate::handle::NodeHandle;
 
-pub(super) fn ring(seen: &RingView, now: Instant) -> Ring {
-    let subscription = |view: &SubscriptionView| subscription(&view.id, view, now);
-    Ring {
-        name: seen.id.name.to_string(),
-        members: seen.members as u64,
-        subscriptions: seen.subscriptions.iter().map(subscription).collect(),
+/// Members of the next turn that are told.
+const MEMBERS_TOLD_MAX: usize = 64;
+
+pub(super) async fn ring(handle: &NodeHandle, seen: &RingView) -> ApiResult<Ring> {
+    let mut subscriptions = Vec::with_capacity(seen.subscriptions.len());
+    for view in &seen.subscriptions {
+        subscriptions.push(subscription(handle, &seen.ring, view).await?);
     }
+    let members = view::count_members(handle.store(), &seen.ring).await?;
+    Ok(Ring { name: seen.ring.name.to_string(), members: members as u64, subscriptions })
 }
 
-pub(super) fn subscription(
-    id: &SubscriptionId,
+pub(super) async fn subscription(
+    handle: &NodeHandle,
+    ring: &RingId,
     seen: &SubscriptionView,
-    now: Instant,
-) -> Subscription {
-    let record = &seen.record;
-    let next = seen.next(now);
-    Subscription {
-        ring: id.ring.name.to_string(),
-        name: id.name.to_string(),
-        generation: record.generation,
+) -> ApiResult<Subscription> {
+    Ok(Subscription {
+        ring: ring.name.to_string(),
+        name: seen.name.to_string(),
+        generation: seen.generation,
         revision: seen.revision,
-        spec: spec(&record.draft),
-        state: if record.idle { SubscriptionState::Resting } else { SubscriptionState::Turning },
-        number: record.number,
-        position: Some(record.position.to_string()).filter(|name| !name.is_empty()),
-        decided: timestamp(record.decided),
-        next: next.map(timestamp),
-        next_members: seen.next_members.iter().map(ToString::to_string).collect(),
-        waiting: record.open.len() as u64,
-        writer: Some(node_of(&record.writer)).filter(|name| !name.is_empty()),
+        spec: spec(&seen.draft),
+        state: match seen.next {
+            Some(_) => SubscriptionState::Turning,
+            None => SubscriptionState::Resting,
+        },
+        number: seen.number,
+        position: Some(seen.position.to_string()).filter(|name| !name.is_empty()),
+        decided: timestamp(seen.decided),
+        next: seen.next.map(timestamp),
+        next_members: next_members(handle, ring, seen).await?,
+        waiting: seen.open.len() as u64,
+        writer: Some(node_of(&seen.writer)).filter(|name| !name.is_empty()),
+    })
+}
+
+/// Who will have the next turn, if nobody joins and nobody leaves.
+async fn next_members(
+    handle: &NodeHandle,
+    ring: &RingId,
+    seen: &SubscriptionView,
+) -> ApiResult<Vec<String>> {
+    let count = usize::try_from(seen.draft.count.unwrap_or(1)).unwrap_or(usize::MAX);
+    let count = count.min(MEMBERS_TOLD_MAX);
+    let names = async |after: Option<&str>| {
+        let found = view::members(handle.store(), ring, after, count).await;
+        found.map(|found| found.into_iter().map(|member| member.name.to_string()))
+    };
+    let after = Some(&*seen.position).filter(|name| !name.is_empty());
+    let mut next: Vec<String> = names(after).await?.collect();
+    if next.len() < count && after.is_some() {
+        // Around the ring, up to the position itself.
+        let rest: Vec<String> = names(None).await?.filter(|name| **name <= *seen.position).collect();
+        next.extend(rest);
     }
+    let around: Vec<String> = next.into_iter().cycle().take(count).collect();
+    Ok(around)
 }
 
 /// What was written, as it was written.
@@ -64,19 +92,20 @@ pub(super) fn member(seen: &MemberView) -> Member {
     Member {
         name: seen.name.to_string(),
         visit: seen.visit,
-        by: seen.session.as_deref().map(node_of).unwrap_or_default(),
+        by: node_of(&seen.session),
         own_session: seen.own,
         since: timestamp(Instant(seen.since_ms)),
     }
 }
 
-pub(super) fn entry(event: &std::sync::Arc<store::ring::RingEvent>) -> RingEntry {
-    let cursor = event.cursor.expect("entries have places");
-    RingEntry {
-        generation: cursor.generation,
-        number: cursor.number,
-        what: self::event(&event.kind),
-    }
+/// An entry, or a gap before the first that is kept.
+pub(super) fn entry(event: &RingEventOf, next: Cursor) -> RingEntry {
+    let number = match (event.cursor, &event.kind) {
+        (Some(cursor), _) => cursor.number,
+        (None, RingEventKind::Gap { to, .. }) => *to,
+        (None, _) => next.number,
+    };
+    RingEntry { generation: next.generation, number, what: self::event(&event.kind) }
 }
 
 /// What happened.
