@@ -16,8 +16,8 @@
 //! [`remote`] is a Watchbell server, which takes the commits of a [`mod@guest`] alone.
 //!
 //! On top of the three verbs: [`session`]s, the only lease; [`claim`]s, which name the session that has
-//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together; and the
-//! [`ownership`] of shards, which everybody reads. And beside them [`mod@cluster`], what the store belongs to, and [`mod@backup`], all of it in one file.
+//! something; [`chain`]s, by which a holder writes; [`election`]s, which put these together; [`mod@ring`]s, whose turns
+//! need none of that; and the [`ownership`] of shards, which everybody reads. And beside them [`mod@cluster`], what the store belongs to, and [`mod@backup`], all of it in one file.
 
 pub mod backup;
 mod batching;
@@ -44,6 +44,7 @@ pub mod ownership;
 pub mod postgres;
 pub mod redis;
 pub mod remote;
+pub mod ring;
 pub mod session;
 pub mod speed;
 mod url;

@@ -16,7 +16,10 @@ pub enum Acceptance {
         token: u64,
     },
     /// The member has accepted it before.
-    Again,
+    Again {
+        /// The token of its offer.
+        token: u64,
+    },
     /// It is not offered to this member.
     Refused(NotOffered),
 }
@@ -46,8 +49,8 @@ pub fn accept(
 ) -> (Option<Decision>, Vec<Acceptance>) {
     let (mut new, mut entries) = (record.clone(), Vec::new());
     let mut accept_one = |(id, member): &(PartId, MemberName)| {
-        if new.is_accepted(*id, member) {
-            return Acceptance::Again;
+        if let Some(offer) = new.accepted_offer(*id, member) {
+            return Acceptance::Again { token: TurnRecord::token_of(new.generation, offer) };
         }
         let Some(place) = new.open.iter().position(|open| open.id == *id) else {
             let is_needed = config.accept.is_some();
@@ -58,9 +61,10 @@ pub fn accept(
             let to = new.open[place].member.clone();
             return Acceptance::Refused(NotOffered::PassedOn { to });
         }
-        let token = TurnRecord::token_of(new.generation, new.open.remove(place).offer);
+        let open = new.open.remove(place);
+        let token = TurnRecord::token_of(new.generation, open.offer);
         entries.push(RingEntry::Accepted { part: *id, member: member.clone() });
-        new.accept(*id, member.clone());
+        new.accept(open);
         Acceptance::New { token }
     };
     let answers = asked.iter().map(&mut accept_one).collect();

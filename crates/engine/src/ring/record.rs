@@ -147,15 +147,18 @@ pub struct TurnRecord {
     pub position: MemberName,
     /// The session that wrote it last.
     pub writer: Arc<str>,
+    /// The epoch of the store in which it was written last.
+    #[serde(default)]
+    pub epoch: Arc<str>,
     /// The ring is empty, and that was said: nothing is written until somebody joins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idle: bool,
     /// Parts that wait to be accepted, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenPart>,
-    /// Parts that were accepted last, and by whom, the oldest first.
+    /// Parts that were accepted last, by whom, and the number of the entry by which they were offered; the oldest first.
     #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
-    pub accepted: VecDeque<(PartId, MemberName)>,
+    pub accepted: VecDeque<(PartId, MemberName, u64)>,
     /// The number of the page that is in the record.
     pub page_number: u64,
     /// When the pages that are kept left the record, in milliseconds since 1970, the oldest first. The last one has the number
@@ -199,6 +202,7 @@ impl TurnRecord {
             decided: now,
             position: "".into(),
             writer: writer.into(),
+            epoch: "".into(),
             idle: false,
             open: Vec::new(),
             accepted: VecDeque::new(),
@@ -270,15 +274,34 @@ impl TurnRecord {
         number + 1 < self.first_in_page()
     }
 
-    pub(super) fn is_accepted(&self, id: PartId, member: &str) -> bool {
-        self.accepted.iter().any(|(part, by)| *part == id && **by == *member)
+    /// The entry by which a part was offered that this member has accepted.
+    pub(super) fn accepted_offer(&self, id: PartId, member: &str) -> Option<u64> {
+        let mut accepted = self.accepted.iter();
+        accepted.find(|(part, by, _)| *part == id && **by == *member).map(|(_, _, offer)| *offer)
     }
 
-    pub(super) fn accept(&mut self, id: PartId, member: MemberName) {
+    pub(super) fn accept(&mut self, open: OpenPart) {
         if self.accepted.len() == RING_ACCEPTED_KEPT_MAX {
             self.accepted.pop_front();
         }
-        self.accepted.push_back((id, member));
+        self.accepted.push_back((open.id, open.member, open.offer));
+    }
+
+    /// The same subscription in a store that may have forgotten what was told of it: under another generation, whose entries begin
+    /// anew. What waited to be accepted waits no more.
+    #[must_use]
+    pub fn renewed(&self, generation: u64, epoch: &str) -> Self {
+        Self {
+            generation,
+            epoch: epoch.into(),
+            number: 0,
+            open: Vec::new(),
+            accepted: VecDeque::new(),
+            page_number: 0,
+            shut: VecDeque::new(),
+            page: Vec::new(),
+            ..self.clone()
+        }
     }
 }
 
@@ -352,8 +375,9 @@ mod tests {
     fn a_record_is_readable_and_reads_back() {
         let mut record = record();
         let part = PartId { turn: 1, part: 0 };
-        record.open.push(OpenPart { id: part, offer: 1, member: "anna".into(), tried: vec![] });
-        record.accept(PartId { turn: 1, part: 1 }, "bert".into());
+        let open = |part, member: &str| OpenPart { id: part, offer: 1, member: member.into(), tried: vec![] };
+        record.open.push(open(part, "anna"));
+        record.accept(open(PartId { turn: 1, part: 1 }, "bert"));
         let entries = vec![
             turn(1_500),
             RingEntry::Pass { part, from: "anna".into(), to: "bert".into() },
