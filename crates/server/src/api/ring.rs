@@ -24,7 +24,8 @@ use engine::limits::NAMES_READ_MAX;
 use engine::ring::{MAIN, SubscriptionDraft};
 use engine::trigger::check_name;
 use serde::Serialize;
-use store::ring::{RingId, Rings, view};
+use store::Commit;
+use store::ring::{RingError, RingId, Rings, view};
 
 pub(super) use self::member::{accept, attend, leave, members};
 pub(super) use self::subscription::{
@@ -95,7 +96,8 @@ pub(super) async fn delete(
 ) -> ApiResult<StatusCode> {
     let ring = ring_of(&handle, &caller, &name)?;
     let note = note(&handle, &caller, "ring.delete", &name);
-    rings(&handle)?.delete(&ring, note).await?;
+    rings(&handle)?.delete(&ring).await?;
+    keep(&handle, note).await?;
     told(&handle, &caller, "ring.delete", &name);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -144,6 +146,16 @@ fn note(
     let entries = trail.entries(outcome, handle.machine()).into_iter();
     let key = |key| store::Key::new(key).expect("keys of ours are short and printable");
     entries.map(|(name, value)| (key(name), value)).collect()
+}
+
+/// Writes it.
+async fn keep(handle: &NodeHandle, note: Vec<(store::Key, Vec<u8>)>) -> ApiResult<()> {
+    let put = |commit: Commit, (key, value)| commit.put(key, value);
+    let commit = note.into_iter().fold(Commit::new(), put);
+    if commit.then.is_empty() {
+        return Ok(());
+    }
+    handle.store().commit(commit).await.map(drop).map_err(|why| RingError::from(why).into())
 }
 
 /// Tells those who watch of a change.

@@ -62,7 +62,7 @@ pub(super) async fn follow(
     })?;
     let feed = rings(&handle)?.follow(&subscription, from).await?;
     let follower = RingFollower {
-        place: from.or_else(|| feed.cursor()),
+        place: Some(feed.begin()),
         feed,
         is_begun: false,
         is_over: false,

@@ -23,7 +23,7 @@ use engine::trigger::check_name;
 use store::ring::{Cursor, Cursors, Heard, OwnPart, RingId, Rings, view};
 use tokio::time::{Instant as Moment, interval_at};
 
-use super::{note, ring_of, rings, tell, told};
+use super::{keep, note, ring_of, rings, tell, told};
 use crate::api::body::JsonBody;
 use crate::api::caller::Caller;
 use crate::api::convert::timestamp;
@@ -45,7 +45,7 @@ pub(in crate::api) async fn members(
         check_name(cursor).map_err(|_| crate::api::trigger::bad_cursor())?;
     }
     let prefix = query.text("prefix").unwrap_or_default();
-    let mut found = view::members_from(handle.store(), &ring, prefix, after, rows + 1).await?;
+    let mut found = view::members(handle.store(), &ring, prefix, after, rows + 1).await?;
     let has_more = found.len() > rows;
     found.truncate(rows);
     let next = found.last().filter(|_| has_more).map(|last| last.name.to_string());
@@ -172,7 +172,8 @@ pub(in crate::api) async fn leave(
         return Err(ApiError::parameter("visit", why));
     }
     let note = if is_operator { note(&handle, &caller, "ring.remove", &object) } else { Vec::new() };
-    rings(&handle)?.leave(&of, &member, visit, note).await?;
+    rings(&handle)?.leave(&of, &member, visit).await?;
+    keep(&handle, note).await?;
     if is_operator {
         told(&handle, &caller, "ring.remove", &object);
     }

@@ -5,10 +5,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json};
 use client::ListPage;
 use client::ring::RingEntry;
-use engine::ring::SubscriptionDraft;
+use engine::ring::{MAIN, SubscriptionDraft};
 use store::ring::{Cursor, Expected, Put, RingError, RingId, SubscriptionId, view};
 
-use super::{follow, note, respond, ring_of, rings, tell, told};
+use super::{follow, keep, note, respond, ring_of, rings, tell, told};
 use crate::api::body::{JsonBody, NoBody};
 use crate::api::caller::Caller;
 use crate::api::problem::{ApiError, ApiResult};
@@ -80,7 +80,17 @@ pub(super) async fn set(
         let action = if found.is_some() { "ring.change" } else { "ring.create" };
         let note = note(handle, caller, action, &object);
         tried += 1;
-        let done = rings(handle)?.put(&subscription, draft, expected, note).await;
+        let rings = rings(handle)?;
+        let done = match rings.put(&subscription, draft, expected).await {
+            // The first subscription comes with its ring.
+            Err(RingError::NoRing(_)) if name == MAIN => {
+                rings.create(ring, draft).await.map(|()| Put::Created)
+            }
+            done => done,
+        };
+        if matches!(done, Ok(Put::Created | Put::Changed)) {
+            keep(handle, note).await?;
+        }
         return match done {
             Ok(Put::Same) => Ok(StatusCode::OK),
             Ok(put) => {
@@ -88,7 +98,7 @@ pub(super) async fn set(
                 let is_new = put == Put::Created;
                 Ok(if is_new { StatusCode::CREATED } else { StatusCode::OK })
             }
-            Err(RingError::Changed) if tried < TRIES_MAX => continue,
+            Err(RingError::Changed | RingError::RingExists(_)) if tried < TRIES_MAX => continue,
             Err(why) => Err(why.into()),
         };
     }
@@ -102,7 +112,8 @@ pub(in crate::api) async fn delete(
     let subscription = subscription_of(&handle, &caller, &ring, &name)?;
     let object = object(&subscription.ring, &name);
     let note = note(&handle, &caller, "ring.delete", &object);
-    rings(&handle)?.delete_subscription(&subscription, Expected::Anything, note).await?;
+    rings(&handle)?.delete_subscription(&subscription, Expected::Anything).await?;
+    keep(&handle, note).await?;
     told(&handle, &caller, "ring.delete", &object);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -116,7 +127,8 @@ pub(in crate::api) async fn skip(
     let subscription = subscription_of(&handle, &caller, &ring, &name)?;
     let object = object(&subscription.ring, &name);
     let note = note(&handle, &caller, "ring.skip", &object);
-    rings(&handle)?.pass_over(&subscription, note).await?;
+    rings(&handle)?.pass_over(&subscription).await?;
+    keep(&handle, note).await?;
     told(&handle, &caller, "ring.skip", &object);
     answer(&handle, &subscription, StatusCode::OK).await
 }
@@ -143,7 +155,7 @@ pub(in crate::api) async fn entries(
 
 /// What a repeated request is told: the subscription as it is now.
 pub(in crate::api) async fn again(handle: &NodeHandle, caller: &Caller, object: &str) -> ApiResult {
-    let (ring, name) = object.split_once('/').unwrap_or((object, engine::ring::MAIN));
+    let (ring, name) = object.split_once('/').unwrap_or((object, MAIN));
     answer(handle, &subscription_of(handle, caller, ring, name)?, StatusCode::OK).await
 }
 
@@ -164,5 +176,5 @@ fn subscription_of(
 
 /// What audit and events call it.
 fn object(ring: &RingId, name: &str) -> String {
-    if name == engine::ring::MAIN { ring.name.to_string() } else { format!("{}/{name}", ring.name) }
+    if name == MAIN { ring.name.to_string() } else { format!("{}/{name}", ring.name) }
 }

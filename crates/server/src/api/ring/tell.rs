@@ -62,7 +62,7 @@ async fn next_members(
     let count = usize::try_from(seen.draft.count.unwrap_or(1)).unwrap_or(usize::MAX);
     let count = count.min(MEMBERS_TOLD_MAX);
     let names = async |after: Option<&str>| {
-        let found = view::members(handle.store(), ring, after, count).await;
+        let found = view::members(handle.store(), ring, "", after, count).await;
         found.map(|found| found.into_iter().map(|member| member.name.to_string()))
     };
     let after = Some(&*seen.position).filter(|name| !name.is_empty());
