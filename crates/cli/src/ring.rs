@@ -203,11 +203,7 @@ fn show_text(ring: &Ring, members: &[Member]) -> String {
     let header = ["member", "since", "by"].map(str::to_owned).to_vec();
     let rows = members.iter().map(|member| {
         let own = if member.own_session { ", itself" } else { "" };
-        vec![
-            escape(&member.name),
-            member.since.to_string(),
-            format!("{}{own}", escape(&member.by)),
-        ]
+        vec![escape(&member.name), member.since.to_string(), format!("{}{own}", escape(&member.by))]
     });
     text.push('\n');
     text.push_str(&table::rows([header].into_iter().chain(rows).collect(), 3));
@@ -237,7 +233,8 @@ fn subscription_text(subscription: &Subscription) -> String {
     });
     let list = |texts: Vec<String>| Some(escape(&texts.join("; "))).filter(|text| !text.is_empty());
     let catch_up = spec.catch_up.and_then(|policy| serde_json::to_value(policy).ok());
-    let splay = spec.splay_percent.map(|percent| format!("{percent} % of the time to the next turn"));
+    let splay =
+        spec.splay_percent.map(|percent| format!("{percent} % of the time to the next turn"));
     for (name, value) in [
         ("phase", given(&schedule.phase)),
         ("zone", given(&schedule.tz)),

@@ -40,8 +40,8 @@ pub mod worker;
 
 pub use call::{
     AuditFilter, Carrier, Client, ClientBuilder, DeadRunFilter, ElectionFilter, Events, Followed,
-    KeyFilter, OutputEvents, Pieces, ProjectFilter, QueueFilter, RingEvents, RingFilter, RingMember, RunFilter, SseBlock, StoreHints,
-    TriggerFilter,
+    KeyFilter, OutputEvents, Pieces, ProjectFilter, QueueFilter, RingEvents, RingFilter,
+    RingMember, RunFilter, SseBlock, StoreHints, TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

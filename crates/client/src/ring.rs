@@ -51,7 +51,13 @@ pub struct SubscriptionSpec {
     /// A part of a turn that its member has not accepted within this time, 200 ms to 1 h, passes to the next member; without it,
     /// nothing is to be accepted, and no part passes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"), length(min = 2)))]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(
+            regex(pattern = "^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"),
+            length(min = 2)
+        )
+    )]
     pub accept: Option<String>,
 }
 

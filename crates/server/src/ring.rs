@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn rings_are_measured_by_what_this_server_did_and_by_project() {
-        let mut stats = RingStats { turns: 7, tries: 8, lost: 1, late_ms_sum: 30, ..RingStats::default() };
+        let mut stats =
+            RingStats { turns: 7, tries: 8, lost: 1, late_ms_sum: 30, ..RingStats::default() };
         (stats.late[0], stats.late[4]) = (5, 2);
         let names = (0..=RING_PROJECTS_MEASURED_MAX).map(|number| format!("p{number:03}").into());
         stats.projects = names.map(|name| (name, ProjectRings { rings: 2, members: 3 })).collect();

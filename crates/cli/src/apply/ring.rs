@@ -107,10 +107,8 @@ fn subscription(
         one(&format!("{at}{}", pointer(error.path(), &why)), &why)
     })?;
     let config = draft.build(ring, name, Instant(0)).map_err(|faults| {
-        let below = |fault: BadField| BadField {
-            pointer: format!("{at}{}", fault.pointer),
-            ..fault
-        };
+        let below =
+            |fault: BadField| BadField { pointer: format!("{at}{}", fault.pointer), ..fault };
         faults.into_iter().map(below).collect::<Vec<_>>()
     })?;
     let spec = serde_json::from_value(text)
@@ -198,7 +196,9 @@ fn change(
     // What is written otherwise and means the same is the same: 60s and 1m.
     let there = serde_json::to_value(found).ok();
     let there = there.and_then(|text| serde_json::from_value::<SubscriptionDraft>(text).ok());
-    if there.and_then(|there| there.build(ring, name, Instant(0)).ok()).as_ref() == Some(&wanted.config) {
+    if there.and_then(|there| there.build(ring, name, Instant(0)).ok()).as_ref()
+        == Some(&wanted.config)
+    {
         return RingChange::Unchanged;
     }
     RingChange::to(found, wanted.spec)

@@ -89,8 +89,7 @@ pub(super) async fn carry_out<S, F>(
 where
     F: Future<Output = ApplyRow> + Send + 'static,
 {
-    let (deletions, others): (Vec<_>, Vec<_>) =
-        steps.into_iter().partition(SpecStep::is_deletion);
+    let (deletions, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(SpecStep::is_deletion);
     let mut rows = each(others, &send).await;
     if rows.iter().any(ApplyRow::has_failed) {
         let why = || ApplyOutcome::Failed("it was not deleted, because others failed".to_owned());

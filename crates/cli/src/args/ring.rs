@@ -221,7 +221,13 @@ pub(crate) struct RingJoinArgs {
     #[arg(long, value_name = "LENGTH", env = "WATCHBELL_GRACE", default_value = "10s", value_parser = grace)]
     pub(crate) grace: Duration,
     /// What keeps the program and all that it starts together
-    #[arg(long, value_enum, env = "WATCHBELL_ISOLATE", default_value = "auto", hide_short_help = true)]
+    #[arg(
+        long,
+        value_enum,
+        env = "WATCHBELL_ISOLATE",
+        default_value = "auto",
+        hide_short_help = true
+    )]
     pub(crate) isolate: Isolate,
     /// End after so many turns
     #[arg(long, value_name = "N")]

@@ -107,7 +107,8 @@ impl Attendance {
                 Ok(answer) => {
                     if !is_in || is_trouble_told {
                         let (visit, server) = (answer.visit, self.member.server());
-                        let words = format!("as {}, visit {visit}, by {server}", self.member.name());
+                        let words =
+                            format!("as {}, visit {visit}, by {server}", self.member.name());
                         self.tell.tell("joined", &words, json!({"visit": visit, "server": server}));
                     }
                     (is_in, is_trouble_told) = (true, false);

@@ -69,10 +69,8 @@ async fn follow(typed: &RingWatchArgs, mut show: Box<dyn Show>) -> Result<(), En
             };
             place = told.place.clone().or(place);
             show.event(&told)?;
-            count += u64::from(matches!(
-                told.what,
-                RingEvent::Turn { .. } | RingEvent::Skip { .. }
-            ));
+            count +=
+                u64::from(matches!(told.what, RingEvent::Turn { .. } | RingEvent::Skip { .. }));
             if typed.count.is_some_and(|most| count >= most) {
                 return Ok(());
             }
@@ -214,8 +212,7 @@ impl Picture {
             [self.title.clone()].into_iter().chain(self.words.iter().cloned()).collect();
         let picture = circle::draw(&members, &self.turn, &words, width);
         let below = self.lines.iter().cloned();
-        let lines: Vec<String> =
-            picture.into_iter().chain([String::new()]).chain(below).collect();
+        let lines: Vec<String> = picture.into_iter().chain([String::new()]).chain(below).collect();
         let mut text = String::new();
         if self.height > 0 {
             text.push_str(&format!("\x1b[{}A", self.height));
@@ -279,17 +276,11 @@ mod tests {
     #[test]
     fn an_event_is_a_line_with_its_place() {
         let told = |place: &str, what| FollowedEvent { place: Some(place.to_owned()), what };
-        let part = |member: &str| client::ring::RingPart {
-            member: member.to_owned(),
-            token: 7,
-            at: None,
-        };
+        let part =
+            |member: &str| client::ring::RingPart { member: member.to_owned(), token: 7, at: None };
         let slot = "2026-11-19T12:00:00Z".parse().unwrap();
         let turn = RingEvent::Turn { slot, parts: vec![part("b"), part("a")] };
-        assert_eq!(
-            line(&told("1.17", turn)),
-            "      17  turn         2026-11-19T12:00:00Z  b, a"
-        );
+        assert_eq!(line(&told("1.17", turn)), "      17  turn         2026-11-19T12:00:00Z  b, a");
         let added = FollowedEvent { place: None, what: RingEvent::Add { member: "c".into() } };
         assert_eq!(line(&added), "          add          c");
     }

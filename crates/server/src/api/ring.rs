@@ -29,8 +29,8 @@ use store::ring::{RingError, RingId, Rings, view};
 
 pub(super) use self::member::{accept, attend, leave, members};
 pub(super) use self::subscription::{
-    again, delete as delete_subscription, entries, put as put_subscription, show as show_subscription,
-    skip,
+    again, delete as delete_subscription, entries, put as put_subscription,
+    show as show_subscription, skip,
 };
 use super::body::JsonBody;
 use super::caller::Caller;

@@ -39,8 +39,8 @@ use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::LABEL;
 use super::{
     audit, backfill, backup, cancel, claim, cluster, dead, election, event, explain, history, key,
-    latest, name, openapi, output, project, queue, queued, replace, ring, run, store, system, trigger,
-    workers,
+    latest, name, openapi, output, project, queue, queued, replace, ring, run, store, system,
+    trigger, workers,
 };
 use crate::handle::NodeHandle;
 

@@ -16,9 +16,9 @@ use super::problem::{ApiError, ApiResult};
 use super::project;
 use crate::access::Switch;
 use crate::handle::{FiringState, NodeHandle};
-use crate::ring;
 use crate::metric;
 use crate::peers::Server;
+use crate::ring;
 
 pub(super) async fn scheduler(
     handle: NodeHandle,

@@ -106,12 +106,8 @@ impl RunningNode {
         let (rings, driver) = ring::rings(&shared.session, &shared.peers);
         let (session, status_of_node) = (shared.session.clone(), status.clone());
         let keeper = RingKeeper { rings: rings.clone(), driver, session, status: status_of_node };
-        let handle = NodeHandle::new(
-            context(&shared, notifier, rings),
-            to_core.calls,
-            status,
-            trouble,
-        );
+        let handle =
+            NodeHandle::new(context(&shared, notifier, rings), to_core.calls, status, trouble);
         tracing::info!(
             class = %handle.store().class(), epoch = handle.store().epoch().0, shards = handle.shards(),
             "the node has started"

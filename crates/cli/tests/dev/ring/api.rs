@@ -30,7 +30,10 @@ async fn a_schedule_that_cannot_be_is_refused_field_by_field() {
         (json!({}), vec!["/schedule"]),
         (json!({"schedule": {}}), vec!["/schedule"]),
         (json!({"schedule": {"every": "19ms"}}), vec!["/schedule/every"]),
-        (json!({"schedule": {"cron": "61 * * * *"}, "count": 65}), vec!["/schedule/cron", "/count"]),
+        (
+            json!({"schedule": {"cron": "61 * * * *"}, "count": 65}),
+            vec!["/schedule/cron", "/count"],
+        ),
         (
             json!({"schedule": {"every": "1s"}, "count": 0, "splay_percent": 101, "accept": "1ms"}),
             vec!["/count", "/splay_percent", "/accept"],
@@ -108,7 +111,11 @@ async fn rings_and_members_are_listed_page_after_page() {
     assert_eq!(names, ["a-1", "a-2", "a-3"]);
     assert_eq!(second.next, None);
     for name in ["m-3", "m-1", "m-2"] {
-        RingMember::new([client.clone()], "a-1", name).wait(std::time::Duration::ZERO).attend().await.unwrap();
+        RingMember::new([client.clone()], "a-1", name)
+            .wait(std::time::Duration::ZERO)
+            .attend()
+            .await
+            .unwrap();
     }
     let first = client.ring_members("a-1", &page("", None)).await.unwrap();
     let second = client.ring_members("a-1", &page("", first.next.clone())).await.unwrap();
@@ -146,10 +153,8 @@ async fn each_key_does_what_its_scope_says_and_projects_do_not_see_each_other() 
         assert_eq!(forbidden(skip), *scope != Scope::Write, "{scope:?}");
         // Nobody is taken out but by whoever may write.
         let removed = client.leave_ring("checks", "nobody", None).await;
-        let is_refused = matches!(
-            &removed,
-            Err(ClientError::Forbidden(_) | ClientError::Invalid(_))
-        );
+        let is_refused =
+            matches!(&removed, Err(ClientError::Forbidden(_) | ClientError::Invalid(_)));
         assert_eq!(is_refused, *scope != Scope::Write, "{scope:?}: {removed:?}");
     }
     // In another project the name is free.
@@ -185,8 +190,11 @@ async fn changes_are_in_the_audit_and_a_repeated_request_is_done_once() {
     let filter = AuditFilter { limit: Some(50), ..AuditFilter::default() };
     let audit = client.audit(&filter).await.unwrap().items;
     let of_rings = |entry: &&AuditEntry| entry.action.starts_with("ring.");
-    let actions: Vec<_> =
-        audit.iter().filter(of_rings).map(|entry| (entry.action.as_str(), entry.object.as_str())).collect();
+    let actions: Vec<_> = audit
+        .iter()
+        .filter(of_rings)
+        .map(|entry| (entry.action.as_str(), entry.object.as_str()))
+        .collect();
     let expected = [
         ("ring.delete", "checks"),
         ("ring.change", "checks"),

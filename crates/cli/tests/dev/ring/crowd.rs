@@ -234,7 +234,11 @@ impl Seen {
                 RingEvent::Skip { from, to, slots, .. } => {
                     let (from, to) = (millis(from), millis(to));
                     assert_eq!(from, expected.unwrap_or(from), "{place:?}: {event:?}");
-                    assert_eq!(i64::try_from(*slots).unwrap(), (to - from) / every + 1, "{event:?}");
+                    assert_eq!(
+                        i64::try_from(*slots).unwrap(),
+                        (to - from) / every + 1,
+                        "{event:?}"
+                    );
                     expected = Some(to + every);
                     skipped += slots;
                 }

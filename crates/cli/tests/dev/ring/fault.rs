@@ -44,7 +44,12 @@ fn clients(fleet: &Fleet, first: usize) -> Vec<Client> {
     let client = |step: usize| {
         let name = NAMES[(first + step) % NAMES.len()];
         let timeout = Duration::from_secs(2);
-        Client::builder(&fleet.url(name)).key(&fleet.admin).retries(0).build().unwrap().with_timeout(timeout)
+        Client::builder(&fleet.url(name))
+            .key(&fleet.admin)
+            .retries(0)
+            .build()
+            .unwrap()
+            .with_timeout(timeout)
     };
     (0..NAMES.len()).map(client).collect()
 }
@@ -57,7 +62,8 @@ async fn all_see(watchers: &[Watcher], more: usize) -> Vec<Seen> {
     let target = (furthest.0, furthest.1 + more as u64);
     let mut all = Vec::new();
     for watcher in watchers {
-        let seen = watcher.sees("the ring goes on", |seen| seen.order.last() >= Some(&target)).await;
+        let seen =
+            watcher.sees("the ring goes on", |seen| seen.order.last() >= Some(&target)).await;
         all.push(seen);
     }
     all
@@ -67,7 +73,10 @@ fn check(all: &[Seen]) {
     for seen in all {
         seen.check_order();
         let (turns, skipped) = seen.check_slots(EVERY);
-        println!("{turns} turns, {skipped} slots in skips, longest stall {:?}", seen.longest_stall());
+        println!(
+            "{turns} turns, {skipped} slots in skips, longest stall {:?}",
+            seen.longest_stall()
+        );
     }
     for pair in all.windows(2) {
         pair[0].check_agrees(&pair[1]);
@@ -103,7 +112,10 @@ async fn servers_workers_and_etcd_fail_and_every_slot_has_one_turn_that_all_see(
     let url = format!("etcd://{}/watchbell", etcd.hosts());
     let store = opened(&url).await;
     let mut fleet = Fleet::on(&NAMES, &url, &store).await;
-    let spec = SubscriptionSpec { catch_up: Some(client::spec::CatchUp::All), ..SubscriptionSpec::every("200ms") };
+    let spec = SubscriptionSpec {
+        catch_up: Some(client::spec::CatchUp::All),
+        ..SubscriptionSpec::every("200ms")
+    };
     make(&clients(&fleet, 0)[0], "checks", &spec).await;
     let (mut crowd, mut there) = (Crowd::default(), Vec::new());
     for (number, name) in ["m1", "m2", "m3", "m4", "m5"].into_iter().enumerate() {
@@ -208,7 +220,9 @@ async fn after_a_single_failure_a_ring_stalls_for_a_bounded_time() {
     for (number, name) in ["m1", "m2", "m3"].into_iter().enumerate() {
         crowd.join(&clients(&fleet, number), "checks", name).await;
     }
-    for case in ["the last writer is killed", "the last writer is stopped", "the leader of etcd is killed"] {
+    for case in
+        ["the last writer is killed", "the last writer is stopped", "the leader of etcd is killed"]
+    {
         // What is asked of a server that stays.
         let writer = clients(&fleet, 0)[0].subscription("checks", MAIN).await.unwrap().writer;
         let writer = NAMES.into_iter().find(|name| Some(*name) == writer.as_deref()).unwrap_or("a");
@@ -247,7 +261,13 @@ async fn survives(url: &str, names: &[&'static str]) {
     let all = |fleet: &Fleet, first: usize| -> Vec<Client> {
         let name = |step: usize| names[(first + step) % names.len()];
         (0..names.len())
-            .map(|step| Client::builder(&fleet.url(name(step))).key(&fleet.admin).retries(0).build().unwrap())
+            .map(|step| {
+                Client::builder(&fleet.url(name(step)))
+                    .key(&fleet.admin)
+                    .retries(0)
+                    .build()
+                    .unwrap()
+            })
             .collect()
     };
     make(&all(&fleet, 0)[0], "checks", &SubscriptionSpec::every("200ms")).await;
@@ -269,7 +289,9 @@ async fn survives(url: &str, names: &[&'static str]) {
     crowd.kill("m2");
     let seen = watchers[0]
         .sees("the dead one is taken out", |seen| {
-            seen.others.iter().any(|event| matches!(event, RingEvent::Remove { member } if member == "m2"))
+            seen.others
+                .iter()
+                .any(|event| matches!(event, RingEvent::Remove { member } if member == "m2"))
         })
         .await;
     let before = seen.turns().len();

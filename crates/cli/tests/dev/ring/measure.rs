@@ -29,7 +29,8 @@ async fn metrics(address: std::net::SocketAddr) -> String {
 fn processor_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
-    let ticks: Vec<u64> = fields.split(' ').skip(11).take(2).map(|field| field.parse().unwrap()).collect();
+    let ticks: Vec<u64> =
+        fields.split(' ').skip(11).take(2).map(|field| field.parse().unwrap()).collect();
     Duration::from_millis((ticks[0] + ticks[1]) * 10)
 }
 
@@ -177,7 +178,9 @@ mod alone {
         seen.check_order();
         let (turns, skipped) = seen.check_slots(Duration::from_millis(20));
         let (median, p99, most) = spread(seen.lateness());
-        println!("{turns} turns at 20 ms, {skipped} skipped: late by {median:?}, p99 {p99:?}, most {most:?}");
+        println!(
+            "{turns} turns at 20 ms, {skipped} skipped: late by {median:?}, p99 {p99:?}, most {most:?}"
+        );
         assert_eq!(skipped, 0);
         assert!(median < Duration::from_millis(20), "{median:?}");
         dev.kill();

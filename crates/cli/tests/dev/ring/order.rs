@@ -165,7 +165,8 @@ async fn whoever_follows_again_is_told_what_it_missed_or_that_it_is_gone() {
     told.check_order();
     told.check_agrees(&first.seen());
     // One that never was in this generation's pages.
-    let lost = Watcher::start_after(&servers, "checks", MAIN, Some(&format!("{generation}.0"))).await;
+    let lost =
+        Watcher::start_after(&servers, "checks", MAIN, Some(&format!("{generation}.0"))).await;
     lost.turns(2).await;
     lost.seen().check_order();
     // The kept ones as a list: the last ones, and those after a place.
@@ -245,8 +246,7 @@ async fn several_servers_tell_the_same_turns_of_one_subscription() {
     let url = format!("etcd://{}/watchbell", etcd.hosts());
     let store = opened(&url).await;
     let fleet = Fleet::on(&["a", "b", "c"], &url, &store).await;
-    let clients: Vec<_> =
-        ["a", "b", "c"].iter().map(|name| fleet.patient_client(name)).collect();
+    let clients: Vec<_> = ["a", "b", "c"].iter().map(|name| fleet.patient_client(name)).collect();
     make(&clients[0], "checks", &SubscriptionSpec::every("200ms")).await;
     let (mut crowd, mut watchers) = (Crowd::default(), Vec::new());
     for (client, name) in clients.iter().zip(["m", "k", "z"]) {

@@ -182,7 +182,8 @@ async fn a_member_that_is_silent_is_taken_out() {
     crowd.kill("a");
     watcher
         .sees("it is taken out", |seen| {
-            let is_gone = |event: &RingEvent| matches!(event, RingEvent::Remove { member } if member == "a");
+            let is_gone =
+                |event: &RingEvent| matches!(event, RingEvent::Remove { member } if member == "a");
             seen.others.iter().any(is_gone)
         })
         .await;

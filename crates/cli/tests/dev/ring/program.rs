@@ -23,7 +23,8 @@ pub(super) struct Joined {
 impl Joined {
     pub(super) fn start(dir: &Path, servers: &str, name: &str, rest: &[&str]) -> Self {
         let (out, log) = (dir.join(format!("{name}.out")), dir.join(format!("{name}.log")));
-        let append = |path: &Path| fs::File::options().create(true).append(true).open(path).unwrap();
+        let append =
+            |path: &Path| fs::File::options().create(true).append(true).open(path).unwrap();
         let child = Command::new(WATCHBELL)
             .args(["ring", "join", "checks", "--as", name, "--server", servers])
             .args(["--output", "json"])
@@ -74,8 +75,7 @@ impl Drop for Joined {
 }
 
 /// Prints what it finds around it.
-const SHOW: &str =
-    r#"echo "$WATCHBELL_RING $WATCHBELL_RING_SUBSCRIPTION $WATCHBELL_RING_TURN $WATCHBELL_RING_SLOT $WATCHBELL_TOKEN""#;
+const SHOW: &str = r#"echo "$WATCHBELL_RING $WATCHBELL_RING_SUBSCRIPTION $WATCHBELL_RING_TURN $WATCHBELL_RING_SLOT $WATCHBELL_TOKEN""#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_runs_when_it_is_its_turn_and_finds_turn_slot_and_token() {
@@ -83,7 +83,8 @@ async fn a_program_runs_when_it_is_its_turn_and_finds_turn_slot_and_token() {
     let (dir, data) = place();
     let dev = Dev::start(&data);
     let url = dev.client.url();
-    let made = watchbell(&dev, &["ring", "create", "checks", "--every", "300ms", "--accept", "5s"]).await;
+    let made =
+        watchbell(&dev, &["ring", "create", "checks", "--every", "300ms", "--accept", "5s"]).await;
     said(&made, 0);
     let mut one = Joined::start(dir.path(), url, "web-1", &["--", "sh", "-c", SHOW]);
     let mut two = Joined::start(dir.path(), url, "web-2", &["--", "sh", "-c", SHOW]);
@@ -175,7 +176,8 @@ async fn rings_are_made_shown_changed_and_deleted_by_what_people_type() {
     assert!(err.contains("already"), "{err}");
     let (_, err) = ring(&["create", "other", "--every", "1ms"], 2).await;
     assert!(err.contains("20ms to"), "{err}");
-    let deep = ["create", "checks", "--subscription", "deep", "--cron", "0 3 * * *", "--count", "2"];
+    let deep =
+        ["create", "checks", "--subscription", "deep", "--cron", "0 3 * * *", "--count", "2"];
     ring(&deep, 0).await;
     let (out, _) = ring(&["show", "checks"], 0).await;
     for words in ["checks, no members", "every 5s", "0 3 * * *, 2 at a time", "nobody yet"] {

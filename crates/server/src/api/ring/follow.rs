@@ -12,9 +12,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use client::ring::RingEvent;
-use engine::limits::{
-    RING_FOLLOWERS_MAX, RING_FOLLOWERS_OF_KEY_MAX, STREAM_HEARTBEAT,
-};
+use engine::limits::{RING_FOLLOWERS_MAX, RING_FOLLOWERS_OF_KEY_MAX, STREAM_HEARTBEAT};
 use store::ring::{Cursor, Feed, SubscriptionId};
 
 use super::{rings, tell};

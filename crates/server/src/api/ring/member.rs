@@ -171,7 +171,8 @@ pub(in crate::api) async fn leave(
         let why = "a member leaves with the visit that it was told; only a key with the scope write takes out others";
         return Err(ApiError::parameter("visit", why));
     }
-    let note = if is_operator { note(&handle, &caller, "ring.remove", &object) } else { Vec::new() };
+    let note =
+        if is_operator { note(&handle, &caller, "ring.remove", &object) } else { Vec::new() };
     rings(&handle)?.leave(&of, &member, visit).await?;
     keep(&handle, note).await?;
     if is_operator {
@@ -188,9 +189,9 @@ pub(in crate::api) async fn accept(
     JsonBody(asked): JsonBody<AcceptRequest>,
 ) -> ApiResult<Json<Accepted>> {
     let subscription = ring_of(&handle, &caller, &ring)?.subscription(&name)?;
-    let turn: u64 = number.parse().map_err(|_| {
-        ApiError::parameter("number", "it is the number of a turn, as it was told")
-    })?;
+    let turn: u64 = number
+        .parse()
+        .map_err(|_| ApiError::parameter("number", "it is the number of a turn, as it was told"))?;
     let part = u16::try_from(asked.part)
         .map_err(|_| ApiError::field("/part", "it is a place of the turn, from 0"))?;
     let id = PartId { turn, part };

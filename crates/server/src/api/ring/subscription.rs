@@ -62,7 +62,8 @@ pub(super) async fn set(
         };
         let expected = match (&found, if_match) {
             (Some(_), _) if is_to_be_new => {
-                let detail = format!("there is {object} already: read it, and change it by its revision");
+                let detail =
+                    format!("there is {object} already: read it, and change it by its revision");
                 return Err(ApiError::precondition(detail));
             }
             (None, Some(revision)) if revision > 0 => {

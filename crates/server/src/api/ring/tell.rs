@@ -69,7 +69,8 @@ async fn next_members(
     let mut next: Vec<String> = names(after).await?.collect();
     if next.len() < count && after.is_some() {
         // Around the ring, up to the position itself.
-        let rest: Vec<String> = names(None).await?.filter(|name| **name <= *seen.position).collect();
+        let rest: Vec<String> =
+            names(None).await?.filter(|name| **name <= *seen.position).collect();
         next.extend(rest);
     }
     let around: Vec<String> = next.into_iter().cycle().take(count).collect();
@@ -168,8 +169,7 @@ impl From<RingError> for ApiError {
     fn from(error: RingError) -> Self {
         let sentence = error.to_string();
         let conflict = |kind, title| Self::new(StatusCode::CONFLICT, kind, title, sentence.clone());
-        let none =
-            |kind, title| Self::new(StatusCode::NOT_FOUND, kind, title, sentence.clone());
+        let none = |kind, title| Self::new(StatusCode::NOT_FOUND, kind, title, sentence.clone());
         match error {
             RingError::NoRing(_) => none("no-ring", "No such ring"),
             RingError::NoSubscription(_) => none("no-subscription", "No such subscription"),
