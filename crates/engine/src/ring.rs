@@ -13,6 +13,8 @@
 //! - [`member`]: who belongs to a ring, by visits
 //! - [`line`](mod@line): which server writes next, and who stands in for it
 
+use std::sync::Arc;
+
 pub mod change;
 mod draft;
 pub mod line;
@@ -29,8 +31,6 @@ pub use record::{
 /// The subscription that a ring is created with.
 pub const MAIN: &str = "main";
 
-use std::sync::Arc;
-
 /// The name of a member. Clones share it.
 pub type MemberName = Arc<str>;
 
@@ -42,3 +42,6 @@ pub struct Decision {
     /// What is new, in order.
     pub entries: Vec<RingEntry>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,8 @@ use sim::world::{Tracing, seconds};
         cargo run --profile sim -p watchbell-sim -- --shard --seeds 0..20000\n  \
         cargo run --profile sim -p watchbell-sim -- --fleet --seeds 0..2000\n  \
         cargo run --profile sim -p watchbell-sim -- --fleet --queues --seeds 0..2000\n  \
-        cargo run --profile sim -p watchbell-sim -- --hold --seeds 0..20000\n\n\
+        cargo run --profile sim -p watchbell-sim -- --hold --seeds 0..20000\n  \
+        cargo run --profile sim -p watchbell-sim -- --ring --seeds 0..20000\n\n\
         Ends with 0 if every promise was kept, and with 1 if one was broken."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
@@ -49,6 +50,9 @@ struct SimArgs {
     /// Simulate programs that are held on one machine at a time
     #[arg(long, conflicts_with_all = ["shard", "feeding", "fleet"])]
     hold: bool,
+    /// Simulate rings that several servers advance
+    #[arg(long, conflicts_with_all = ["shard", "feeding", "fleet", "hold"])]
+    ring: bool,
     /// Let an ancestor of Watchbell hold them, of which nothing is promised, and tell how often two run at once
     #[arg(long, value_name = "WHICH", requires = "hold", value_parser = parse_ancestor, conflicts_with = "mutant")]
     ancestor: Option<Ancestor>,
@@ -91,6 +95,7 @@ fn parse_mutant(text: &str) -> Result<Mutant, String> {
     }
     let known = || {
         let of_leases = Mutant::LEASE.into_iter().chain(Mutant::HOLD);
+        let of_leases = of_leases.chain(Mutant::RING);
         of_leases.chain(Mutant::SHARD).chain(Mutant::QUEUE).chain(Mutant::FEED)
     };
     known().find(|mutant| mutant.name() == text).ok_or_else(|| {
@@ -137,6 +142,8 @@ impl SimArgs {
             of_ancestor(&sim::hold::run_ancestor(seed, ancestor, tracing))
         } else if self.hold {
             hold(seed, self.mutant, tracing)
+        } else if self.ring {
+            ring(seed, self.mutant, tracing)
         } else {
             lease(seed, self.mutant, tracing)
         }
@@ -184,6 +191,7 @@ impl SimArgs {
             (self.queues, "--fleet --queues "),
             (self.fleet, "--fleet "),
             (self.hold, "--hold "),
+            (self.ring, "--ring "),
         ];
         let kind = kinds.into_iter().find(|(is_it, _)| *is_it).map_or("", |(_, kind)| kind);
         let len = broken.len();
@@ -229,6 +237,28 @@ fn hold(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
             (counts.raised, "risks told"),
             (counts.woke_late, "overlaps of a waking machine"),
             (counts.beyond, "overlaps beyond the limits"),
+        ],
+        trace: report.trace,
+    }
+}
+
+fn ring(seed: u64, bug: Option<Mutant>, tracing: Tracing) -> SeedResult {
+    let report = sim::ring::run(seed, bug, tracing);
+    let counts = &report.counts;
+    SeedResult {
+        broken: report.broken().map(|broken| format!("({}): {broken}", report.setting)),
+        hours: seconds(report.length) / 3_600.0,
+        counts: vec![
+            (counts.turns, "turns"),
+            (counts.skipped, "slots skipped"),
+            (counts.take_overs, "take-overs"),
+            (counts.joins, "joins"),
+            (counts.gone, "members gone"),
+            (counts.passed, "passed on"),
+            (counts.accepted, "accepted"),
+            (counts.told, "told"),
+            (counts.gaps, "gaps told"),
+            (counts.generations, "generations"),
         ],
         trace: report.trace,
     }

@@ -14,6 +14,8 @@ mod hold;
 mod model;
 #[path = "sim/retention.rs"]
 mod retention;
+#[path = "sim/ring.rs"]
+mod ring;
 #[path = "sim/seed.rs"]
 mod seed;
 #[path = "sim/shard.rs"]

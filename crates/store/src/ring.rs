@@ -3,7 +3,7 @@
 //! Any number of servers advance the rings of a store. Each turn is one commit, conditional on the subscription's record and on
 //! the ring's roll as they were read: the first write wins, and what is in the store is what everybody is told. Nobody holds a
 //! lease for it. Members come through any server, which vouches for them with its own session and writes when they join, leave or
-//! move, never for being alive; or they have a session of their own, as `Member`.
+//! move, never for being alive; or they have a session of their own, as [`Member`].
 //!
 //! A node has one [`Rings`], and somebody runs its [`RingDriver`]. The driver is one task: it keeps what it knows of each ring in
 //! memory, sleeps until the next turn is due or something is asked of it, and has any number of reads and commits under way. The
@@ -11,7 +11,7 @@
 //!
 //! - [`view`]: how rings stand, read from the store
 //! - [`Feed`]: what happens in a subscription, in order, as the record says
-//! - `Member`: a member that lives in this process
+//! - [`Member`]: a member that lives in this process
 
 mod call;
 mod change;
@@ -19,8 +19,10 @@ mod driver;
 mod event;
 mod feed;
 mod flow;
+mod follow;
 mod key;
 mod member;
+mod node;
 mod part;
 mod roll;
 mod setup;
@@ -42,10 +44,12 @@ use crate::session::{Session, SessionRecord};
 use crate::{CommitError, Refusal, ScanError, Store};
 
 use call::Call;
-pub use driver::{LATE_MS_BOUNDS, ProjectRings, RingDriver, RingStats};
+pub use driver::RingDriver;
 pub use event::{BadCursor, Cursor, RingEvent, RingEventKind, TurnPart};
 pub use feed::Feed;
 pub use key::{RingId, SubscriptionId};
+pub use member::Member;
+pub use node::{LATE_MS_BOUNDS, ProjectRings, RingStats};
 
 /// What a node says about its rings.
 #[derive(Clone)]
@@ -126,9 +130,13 @@ pub enum RingError {
     Bad(Vec<BadField>),
     #[error("{0}")]
     Limit(String),
-    #[error("another process has joined as {member} since, with visit {visit}: join anew without a visit if this one is meant to be it")]
+    #[error(
+        "another process has joined as {member} since, with visit {visit}: join anew without a visit if this one is meant to be it"
+    )]
     Superseded { member: String, visit: Visit },
-    #[error("visit {visit} of {member} is over, since it left, was silent or was removed: join anew without a visit")]
+    #[error(
+        "visit {visit} of {member} is over, since it left, was silent or was removed: join anew without a visit"
+    )]
     VisitOver { member: String, visit: Visit },
     #[error(transparent)]
     NotOffered(#[from] NotOffered),

@@ -16,6 +16,7 @@ mod store {
     mod patience;
     mod postgres;
     mod redis;
+    mod ring;
     mod session;
     mod suite;
     mod torn;

@@ -69,9 +69,8 @@ impl SubscriptionDraft {
     ) -> Result<SubscriptionConfig, Vec<BadField>> {
         let mut faults = Faults::default();
         let schedule = self.build_schedule(&format!("{ring}/{subscription}"), now, &mut faults);
-        let count = faults.or_usual("/count", self.count, 1, |count| {
-            read::number(count, 1, RING_COUNT_MAX)
-        });
+        let count = faults
+            .or_usual("/count", self.count, 1, |count| read::number(count, 1, RING_COUNT_MAX));
         let splay = faults.or_usual("/splay_percent", self.splay_percent, 0, |percent| {
             read::number(percent, 0, RING_SPLAY_PERCENT_MAX)
         });

@@ -73,11 +73,7 @@ pub fn accept(
 }
 
 /// Passes parts on whose time is over: each to the next name that it was not offered to, or to nobody.
-pub fn pass_on(
-    record: &TurnRecord,
-    names: &[MemberName],
-    overdue: &[PartId],
-) -> Option<Decision> {
+pub fn pass_on(record: &TurnRecord, names: &[MemberName], overdue: &[PartId]) -> Option<Decision> {
     let (mut new, mut entries) = (record.clone(), Vec::new());
     new.open.retain_mut(|open| {
         if !overdue.contains(&open.id) {

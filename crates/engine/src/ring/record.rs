@@ -375,7 +375,12 @@ mod tests {
     fn a_record_is_readable_and_reads_back() {
         let mut record = record();
         let part = PartId { turn: 1, part: 0 };
-        let open = |part, member: &str| OpenPart { id: part, offer: 1, member: member.into(), tried: vec![] };
+        let open = |part, member: &str| OpenPart {
+            id: part,
+            offer: 1,
+            member: member.into(),
+            tried: vec![],
+        };
         record.open.push(open(part, "anna"));
         record.accept(open(PartId { turn: 1, part: 1 }, "bert"));
         let entries = vec![

@@ -192,11 +192,7 @@ impl Draft {
     }
 }
 
-pub(crate) fn build_catch_up(
-    word: Option<&str>,
-    cap: Option<u64>,
-    faults: &mut Faults,
-) -> CatchUp {
+pub(crate) fn build_catch_up(word: Option<&str>, cap: Option<u64>, faults: &mut Faults) -> CatchUp {
     const WORDS: [(&str, CatchUp); 3] = [
         ("skip", CatchUp::Skip),
         ("latest", CatchUp::Latest),

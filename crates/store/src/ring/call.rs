@@ -16,13 +16,41 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, RingError>>;
 /// Something that is asked.
 pub(super) enum Call {
     Look,
-    Stop { answer: Answer<()> },
-    Hear { ring: RingId, member: MemberName, visit: Option<Visit>, answer: Answer<Heard> },
-    Leave { ring: RingId, member: MemberName, visit: Option<Visit>, answer: Answer<Visit> },
-    Accept { subscription: SubscriptionId, part: PartId, member: MemberName, answer: Answer<u64> },
-    PassOver { subscription: SubscriptionId, answer: Answer<String> },
-    Change { subscription: SubscriptionId, change: Box<Change>, answer: Answer<Put> },
-    Follow { subscription: SubscriptionId, from: Option<Cursor>, answer: Answer<Feed> },
+    Stop {
+        answer: Answer<()>,
+    },
+    Hear {
+        ring: RingId,
+        member: MemberName,
+        visit: Option<Visit>,
+        answer: Answer<Heard>,
+    },
+    Leave {
+        ring: RingId,
+        member: MemberName,
+        visit: Option<Visit>,
+        answer: Answer<Visit>,
+    },
+    Accept {
+        subscription: SubscriptionId,
+        part: PartId,
+        member: MemberName,
+        answer: Answer<u64>,
+    },
+    PassOver {
+        subscription: SubscriptionId,
+        answer: Answer<String>,
+    },
+    Change {
+        subscription: SubscriptionId,
+        change: Box<Change>,
+        answer: Answer<Put>,
+    },
+    Follow {
+        subscription: SubscriptionId,
+        from: Option<Cursor>,
+        answer: Answer<Feed>,
+    },
     Attend {
         ring: RingId,
         member: MemberName,

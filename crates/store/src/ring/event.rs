@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use engine::instant::Instant;
 use engine::ring::{
-    MemberName, NumberedEntry, PartId, RingEntry, SkipReason, SubscriptionConfig, SubscriptionDraft,
-    TurnRecord,
+    MemberName, NumberedEntry, PartId, RingEntry, SkipReason, SubscriptionConfig,
+    SubscriptionDraft, TurnRecord,
 };
 
 /// A place among the entries of a subscription, as text `<generation>.<number>`.
@@ -22,7 +22,9 @@ pub struct Cursor {
 
 /// Why a text is no cursor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no cursor of a subscription: give the id of an event as it was told, like 1795000000000000.17")]
+#[error(
+    "{0:?} is no cursor of a subscription: give the id of an event as it was told, like 1795000000000000.17"
+)]
 pub struct BadCursor(String);
 
 impl fmt::Display for Cursor {

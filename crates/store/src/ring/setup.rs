@@ -5,7 +5,7 @@
 //! A subscription is told from others of its name by its generation, which is greater than every token that was ever given.
 
 use engine::instant::Instant;
-use engine::limits::{RING_SUBSCRIPTIONS_MAX, RINGS_PER_PROJECT_MAX, RING_ROOM_BYTES};
+use engine::limits::{RING_ROOM_BYTES, RING_SUBSCRIPTIONS_MAX, RINGS_PER_PROJECT_MAX};
 use engine::ring::{MAIN, SubscriptionDraft, TurnRecord};
 use engine::trigger::BadField;
 
@@ -86,7 +86,9 @@ pub(super) async fn create(
     draft.build(&ring.name, MAIN, now).map_err(bad)?;
     if rings.stats.borrow().rings_of(&ring.project) >= most {
         let project = &ring.project;
-        let why = format!("the project {project} has {most} rings, which is as many as this store has room for: delete some");
+        let why = format!(
+            "the project {project} has {most} rings, which is as many as this store has room for: delete some"
+        );
         return Err(RingError::Limit(why));
     }
     let main = ring.subscription(MAIN)?;
@@ -203,11 +205,7 @@ pub(super) async fn delete_below(
 }
 
 /// Sees to it that the next generation is greater than this token.
-async fn raise_generation(
-    session: &Session,
-    last: u64,
-    when: &Condition,
-) -> Result<(), RingError> {
+async fn raise_generation(session: &Session, last: u64, when: &Condition) -> Result<(), RingError> {
     for _ in 0..TRIES_MAX {
         let drawn = draw(session).await?;
         let record = GenerationRecord { last: drawn.record.last.max(last) };
@@ -235,7 +233,8 @@ pub(super) async fn put(
     let config = draft.build(&id.ring.name, &id.name, now).map_err(bad)?;
     for _ in 0..TRIES_MAX {
         let heads = store.scan_all(Range::prefix(&id.ring.heads())).await?;
-        let is = |entry: &&Entry, head: &Head| read_head(&entry.key).is_some_and(|(_, h)| h == *head);
+        let is =
+            |entry: &&Entry, head: &Head| read_head(&entry.key).is_some_and(|(_, h)| h == *head);
         if !heads.iter().any(|entry| is(&entry, &Head::Ring)) {
             return Err(RingError::NoRing(id.ring.clone()));
         }
@@ -251,7 +250,9 @@ pub(super) async fn put(
         let turns = turns.filter(|(_, head)| matches!(head, Head::Turn(_))).count();
         if turns >= RING_SUBSCRIPTIONS_MAX {
             let ring = &id.ring.name;
-            let why = format!("the ring {ring} has {RING_SUBSCRIPTIONS_MAX} subscriptions, which is as many as a ring may have");
+            let why = format!(
+                "the ring {ring} has {RING_SUBSCRIPTIONS_MAX} subscriptions, which is as many as a ring may have"
+            );
             return Err(RingError::Limit(why));
         }
         let drawn = draw(session).await?;

@@ -1,16 +1,17 @@
 //! What a driver knows of a ring: a copy of what the store showed last, and what it does about it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::instant::Instant;
+use engine::limits::RING_PAGE_ENTRIES;
 use engine::record::{Format, RecordError, decode, encode};
 use engine::ring::member::{MemberRecord, Visit};
-use engine::ring::{MemberName, PartId, SubscriptionConfig, TurnRecord};
+use engine::ring::{MemberName, NumberedEntry, PartId, SubscriptionConfig, TurnRecord};
 use serde::{Deserialize, Serialize};
 
-use super::call::{Answer, Change};
+use super::call::{Answer, Call, Change};
 use super::feed::Follower;
 use super::{Cursors, Heard, OwnPart, Put, RingId, SubscriptionId};
 use crate::{Value, Version};
@@ -66,6 +67,10 @@ pub(super) struct Sponsored {
 /// A ring.
 pub(super) struct RingState {
     pub(super) id: RingId,
+    /// The store had it when it was looked at last.
+    pub(super) exists: bool,
+    /// It was deleted, and what is left of it is being cleared away.
+    pub(super) is_swept: bool,
     /// Which round of polling saw it first.
     pub(super) born: u64,
     /// At which version of the roll the members were read.
@@ -76,7 +81,7 @@ pub(super) struct RingState {
     /// Who is in the ring, in order.
     pub(super) names: Arc<[MemberName]>,
     pub(super) subscriptions: BTreeMap<Arc<str>, Subscription>,
-    pub(super) sponsored: HashMap<MemberName, Sponsored>,
+    pub(super) sponsored: BTreeMap<MemberName, Sponsored>,
     /// Who is to be written as this server's.
     pub(super) joining: BTreeSet<MemberName>,
     pub(super) is_enrolling: bool,
@@ -86,21 +91,23 @@ pub(super) struct RingState {
     /// A commit that took several out met a conflict: one at a time.
     pub(super) one_by_one: bool,
     pub(super) look: Looking,
-    /// When a commit of its own was last acknowledged.
+    /// When a commit of its own was last acknowledged, and how many are under way: hints of these are no news.
     pub(super) own_commit: Option<Mono>,
     pub(super) own_under_way: u32,
-    pub(super) waiters: HashMap<MemberName, Vec<Waiter>>,
+    pub(super) waiters: BTreeMap<MemberName, Vec<Waiter>>,
+    /// What is asked of it, or of a subscription, that was not there yet when this server looked last.
+    pub(super) pending: Vec<(u64, Call)>,
 }
 
-/// Whether a ring is being looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looking {
-    No,
-    Yes,
-    /// And once more after it.
-    Again {
-        members: Members,
-    },
+/// How a ring is looked at.
+#[derive(Debug, Default)]
+pub(super) struct Looking {
+    pub(super) is_under_way: bool,
+    /// Once more after that.
+    pub(super) again: Option<Members>,
+    /// The number of the look that was begun last, and of the last one that showed something.
+    pub(super) begun: u64,
+    pub(super) shown: u64,
 }
 
 /// Whether members are read though the roll has not moved.
@@ -120,25 +127,44 @@ pub(super) struct Waiter {
 /// A subscription.
 pub(super) struct Subscription {
     pub(super) id: SubscriptionId,
-    pub(super) key: Arc<str>,
+    /// By this its servers are put in line.
+    pub(super) line: Arc<str>,
     pub(super) config: Arc<SubscriptionConfig>,
     pub(super) record: Arc<TurnRecord>,
     pub(super) version: Version,
     /// When it was seen to have moved.
     pub(super) seen: Mono,
+    /// Its last entries, without a gap up to the record's last.
+    pub(super) recent: VecDeque<Arc<NumberedEntry>>,
+    /// A commit is under way, or what became of it is being looked up.
     pub(super) is_busy: bool,
+    /// A write that failed: what is to be done when it was looked up.
+    pub(super) failed: Option<Failed>,
+    /// A look before a write, at this version.
+    pub(super) acting: Option<Version>,
     /// The version that a server in line has looked at.
     pub(super) looked_at: Option<Version>,
     /// The slot from which an empty ring goes on, and the version that rests.
     pub(super) wake: Option<(Version, Instant)>,
+    /// Nothing is tried before.
+    pub(super) not_before: Mono,
     /// Which of its alarms counts.
     pub(super) alarm: u64,
     pub(super) part_alarm: u64,
     pub(super) followers: Vec<Follower>,
     /// Since when each open part is offered, as this server saw it: by part and offer.
-    pub(super) offers: HashMap<(PartId, u64), Mono>,
+    pub(super) offers: BTreeMap<(PartId, u64), Mono>,
     pub(super) asked: Vec<AskedPart>,
     pub(super) changes: Vec<AskedChange>,
+}
+
+/// A write that did not succeed, as far as is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// What it was to replace.
+    pub(super) base: Version,
+    /// It was turns, and met a conflict for the first time: if that was the roll, the second try names who was chosen.
+    pub(super) may_name: bool,
 }
 
 /// A part that somebody wants to accept.
@@ -147,15 +173,16 @@ pub(super) struct AskedPart {
     pub(super) member: MemberName,
     pub(super) answer: Answer<u64>,
     pub(super) asked: Mono,
-    /// The record was read after it was asked.
-    pub(super) is_fresh: bool,
+    /// The look that must have shown something before it is refused.
+    pub(super) need: u64,
 }
 
 /// A change that somebody wants.
 pub(super) struct AskedChange {
     pub(super) what: WantedChange,
     pub(super) asked: Mono,
-    pub(super) is_fresh: bool,
+    /// The look that must have shown something before it is refused.
+    pub(super) need: u64,
 }
 
 /// Which.
@@ -168,22 +195,25 @@ impl RingState {
     pub(super) fn new(id: RingId, born: u64) -> Self {
         Self {
             id,
+            exists: false,
+            is_swept: false,
             born,
             roll: None,
             read_at: Mono::ZERO,
             members: BTreeMap::new(),
             names: Arc::new([]),
             subscriptions: BTreeMap::new(),
-            sponsored: HashMap::new(),
+            sponsored: BTreeMap::new(),
             joining: BTreeSet::new(),
             is_enrolling: false,
             conflicts: 0,
             is_taking_out: false,
             one_by_one: false,
-            look: Looking::No,
+            look: Looking::default(),
             own_commit: None,
             own_under_way: 0,
-            waiters: HashMap::new(),
+            waiters: BTreeMap::new(),
+            pending: Vec::new(),
         }
     }
 
@@ -195,5 +225,39 @@ impl RingState {
         };
         let present = self.members.iter().filter(|(_, seen)| is_in(&seen.record));
         present.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn subscription(&mut self, name: &str) -> Option<&mut Subscription> {
+        self.subscriptions.get_mut(name)
+    }
+
+    /// The number that the next look will have.
+    pub(super) fn next_look(&self) -> u64 {
+        self.look.begun + 1
+    }
+}
+
+impl Subscription {
+    /// The entries after this number, if none of them is missing in memory.
+    pub(super) fn recent_after(
+        &self,
+        number: u64,
+    ) -> Option<impl Iterator<Item = &Arc<NumberedEntry>>> {
+        let first = self.recent.front().map_or(self.record.number + 1, |entry| entry.number());
+        let skipped = (number + 1).checked_sub(first)?;
+        Some(self.recent.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)))
+    }
+
+    /// Remembers what the record says now. `new` is what is known of the entries since the last one.
+    pub(super) fn remember(&mut self, new: &[Arc<NumberedEntry>]) {
+        let follows = new.first().is_none_or(|first| {
+            self.recent.back().is_none_or(|last| last.number() + 1 == first.number())
+        });
+        if !follows {
+            self.recent.clear();
+        }
+        self.recent.extend(new.iter().cloned());
+        let kept = RING_PAGE_ENTRIES.max(new.len());
+        self.recent.drain(..self.recent.len().saturating_sub(kept));
     }
 }

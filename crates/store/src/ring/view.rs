@@ -153,8 +153,7 @@ pub async fn ring(store: &Store, id: &RingId) -> Result<RingView, RingError> {
             (Some((_, Head::Ring)), _) => {
                 let record: RingRecord = read(&entry.key, &entry.value)?;
                 let created_ms = record.at_ms;
-                found =
-                    Some(RingView { ring: id.clone(), created_ms, subscriptions: Vec::new() });
+                found = Some(RingView { ring: id.clone(), created_ms, subscriptions: Vec::new() });
             }
             (Some((ring, Head::Turn(name))), Some(view)) => {
                 let record = read(&entry.key, &entry.value)?;
