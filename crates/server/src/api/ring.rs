@@ -24,8 +24,7 @@ use engine::limits::NAMES_READ_MAX;
 use engine::ring::{MAIN, SubscriptionDraft};
 use engine::trigger::check_name;
 use serde::Serialize;
-use store::Commit;
-use store::ring::{RingError, RingId, Rings, view};
+use store::ring::{Note, RingId, Rings, view};
 
 pub(super) use self::member::{accept, attend, leave, members};
 pub(super) use self::subscription::{
@@ -96,8 +95,7 @@ pub(super) async fn delete(
 ) -> ApiResult<StatusCode> {
     let ring = ring_of(&handle, &caller, &name)?;
     let note = note(&handle, &caller, "ring.delete", &name);
-    rings(&handle)?.delete(&ring).await?;
-    keep(&handle, note).await?;
+    rings(&handle)?.noting(note).delete(&ring).await?;
     told(&handle, &caller, "ring.delete", &name);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -135,27 +133,12 @@ fn ring_of(handle: &NodeHandle, caller: &Caller, name: &str) -> ApiResult<RingId
 }
 
 /// What is written together with a change: who made it, and what a repeated request is told.
-fn note(
-    handle: &NodeHandle,
-    caller: &Caller,
-    action: &'static str,
-    object: &str,
-) -> Vec<(store::Key, Vec<u8>)> {
+fn note(handle: &NodeHandle, caller: &Caller, action: &'static str, object: &str) -> Note {
     let trail = caller.trail(handle, action, object);
     let outcome = crate::idempotency::RememberedOutcome::Ring(object.to_owned());
     let entries = trail.entries(outcome, handle.machine()).into_iter();
     let key = |key| store::Key::new(key).expect("keys of ours are short and printable");
     entries.map(|(name, value)| (key(name), value)).collect()
-}
-
-/// Writes it.
-async fn keep(handle: &NodeHandle, note: Vec<(store::Key, Vec<u8>)>) -> ApiResult<()> {
-    let put = |commit: Commit, (key, value)| commit.put(key, value);
-    let commit = note.into_iter().fold(Commit::new(), put);
-    if commit.then.is_empty() {
-        return Ok(());
-    }
-    handle.store().commit(commit).await.map(drop).map_err(|why| RingError::from(why).into())
 }
 
 /// Tells those who watch of a change.

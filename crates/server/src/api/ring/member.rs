@@ -23,7 +23,7 @@ use engine::trigger::check_name;
 use store::ring::{Cursor, Cursors, Heard, OwnPart, RingId, Rings, view};
 use tokio::time::{Instant as Moment, interval_at};
 
-use super::{keep, note, ring_of, rings, tell, told};
+use super::{note, ring_of, rings, tell, told};
 use crate::api::body::JsonBody;
 use crate::api::caller::Caller;
 use crate::api::convert::timestamp;
@@ -171,10 +171,11 @@ pub(in crate::api) async fn leave(
         let why = "a member leaves with the visit that it was told; only a key with the scope write takes out others";
         return Err(ApiError::parameter("visit", why));
     }
-    let note =
-        if is_operator { note(&handle, &caller, "ring.remove", &object) } else { Vec::new() };
-    rings(&handle)?.leave(&of, &member, visit).await?;
-    keep(&handle, note).await?;
+    let mut rings = rings(&handle)?.clone();
+    if is_operator {
+        rings = rings.noting(note(&handle, &caller, "ring.remove", &object));
+    }
+    rings.leave(&of, &member, visit).await?;
     if is_operator {
         told(&handle, &caller, "ring.remove", &object);
     }

@@ -8,7 +8,7 @@ use client::ring::RingEntry;
 use engine::ring::{MAIN, SubscriptionDraft};
 use store::ring::{Cursor, Expected, Put, RingError, RingId, SubscriptionId, view};
 
-use super::{follow, keep, note, respond, ring_of, rings, tell, told};
+use super::{follow, note, respond, ring_of, rings, tell, told};
 use crate::api::body::{JsonBody, NoBody};
 use crate::api::caller::Caller;
 use crate::api::problem::{ApiError, ApiResult};
@@ -81,7 +81,7 @@ pub(super) async fn set(
         let action = if found.is_some() { "ring.change" } else { "ring.create" };
         let note = note(handle, caller, action, &object);
         tried += 1;
-        let rings = rings(handle)?;
+        let rings = rings(handle)?.noting(note);
         let done = match rings.put(&subscription, draft, expected).await {
             // The first subscription comes with its ring.
             Err(RingError::NoRing(_)) if name == MAIN => {
@@ -89,9 +89,6 @@ pub(super) async fn set(
             }
             done => done,
         };
-        if matches!(done, Ok(Put::Created | Put::Changed)) {
-            keep(handle, note).await?;
-        }
         return match done {
             Ok(Put::Same) => Ok(StatusCode::OK),
             Ok(put) => {
@@ -113,8 +110,8 @@ pub(in crate::api) async fn delete(
     let subscription = subscription_of(&handle, &caller, &ring, &name)?;
     let object = object(&subscription.ring, &name);
     let note = note(&handle, &caller, "ring.delete", &object);
-    rings(&handle)?.delete_subscription(&subscription, Expected::Anything).await?;
-    keep(&handle, note).await?;
+    let rings = rings(&handle)?.noting(note);
+    rings.delete_subscription(&subscription, Expected::Anything).await?;
     told(&handle, &caller, "ring.delete", &object);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -128,8 +125,7 @@ pub(in crate::api) async fn skip(
     let subscription = subscription_of(&handle, &caller, &ring, &name)?;
     let object = object(&subscription.ring, &name);
     let note = note(&handle, &caller, "ring.skip", &object);
-    rings(&handle)?.pass_over(&subscription).await?;
-    keep(&handle, note).await?;
+    rings(&handle)?.noting(note).pass_over(&subscription).await?;
     told(&handle, &caller, "ring.skip", &object);
     answer(&handle, &subscription, StatusCode::OK).await
 }
