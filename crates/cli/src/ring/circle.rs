@@ -14,6 +14,9 @@ const NAME_CHARS: usize = 16;
 /// How wide a circle is at most.
 const WIDTH_MAX: usize = 76;
 
+/// From its middle to its side at least, where there is room: an instant fits into it.
+const ACROSS_MIN: usize = 22;
+
 /// What is drawn before a name: of those who have the turn, and of the others.
 const TURN: char = '●';
 const OTHER: char = '○';
@@ -32,7 +35,7 @@ pub(super) fn draw(
     let radius = (members.len() / 2).clamp(3, 9);
     let (rows, middle) = (2 * radius + 1, width / 2);
     let mut canvas = vec![vec![' '; width]; rows];
-    let across = (middle.saturating_sub(NAME_CHARS / 2 + 2)).min(radius * 4);
+    let across = middle.saturating_sub(NAME_CHARS / 2 + 2).min((radius * 4).max(ACROSS_MIN));
     for (place, name) in members.iter().enumerate() {
         #[expect(clippy::cast_precision_loss, reason = "there are few")]
         let angle = TAU * place as f64 / members.len() as f64;
@@ -44,7 +47,7 @@ pub(super) fn draw(
     }
     let begin = radius.saturating_sub(words.len() / 2);
     for (line, text) in canvas[begin..].iter_mut().zip(words) {
-        let room = (2 * across).saturating_sub(NAME_CHARS + 4);
+        let room = (2 * across).saturating_sub(NAME_CHARS + 2);
         let text: String = text.chars().take(room).collect();
         write(line, middle.saturating_sub(text.chars().count() / 2), &text);
     }
@@ -103,7 +106,7 @@ mod tests {
             "                            ○ w01",
             "",
             "",
-            "                ○ w04      turn 7       ● w02",
+            "        ○ w04              turn 7               ● w02",
             "",
             "",
             "                            ○ w03",

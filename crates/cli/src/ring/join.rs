@@ -56,7 +56,7 @@ pub(super) async fn join(typed: &RingJoinArgs) -> Result<(), Ending> {
     let accepting = attendance.member.clone();
     let mut tasks = JoinSet::new();
     tasks.spawn(attendance.attend());
-    let (mut left, mut refused) = (typed.turns, None);
+    let mut left = typed.turns;
     let ended = loop {
         if left == Some(0) {
             break Ok(());
@@ -64,10 +64,8 @@ pub(super) async fn join(typed: &RingJoinArgs) -> Result<(), Ending> {
         let turn = tokio::select! {
             biased;
             () = stops.next() => break Ok(()),
-            Some(why) = tasks.join_next(), if refused.is_none() => {
-                refused = why.ok().and_then(Result::err);
-                break refused.take().map_or(Ok(()), Err);
-            }
+            // It was refused for good.
+            Some(ended) = tasks.join_next() => break ended.unwrap_or(Ok(())),
             Some(turn) = waiting.recv() => turn,
         };
         if runner.take(&accepting, &turn, &mut stops, &stop).await? {
@@ -249,7 +247,8 @@ impl Runner {
                     End::Exited(code) => json!(code),
                     End::Signaled(_) | End::Unseen => json!(null),
                 };
-                told["ran_ms"] = json!(outcome.duration.as_millis());
+                told["ran_ms"] =
+                    json!(u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX));
                 self.tell.tell("ended", &format!("turn {number}: {words}"), told);
                 Ok(true)
             }
