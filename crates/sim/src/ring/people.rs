@@ -108,7 +108,7 @@ async fn say(
 }
 
 async fn member(all: RingCluster, name: &'static str, mut dice: Dice) {
-    let world = all.lease.world.clone();
+    let (world, ring) = (all.lease.world.clone(), ring());
     let lazy = dice.chance(25);
     loop {
         rest(&all, &mut dice, 100, 3_000).await;
@@ -128,21 +128,21 @@ async fn member(all: RingCluster, name: &'static str, mut dice: Dice) {
             if let Some(known) = visit.filter(|_| dice.chance(8) && !all.is_calm()) {
                 // A message that comes late, and perhaps to another server.
                 let (cluster, late, mut own) = (all.clone(), any(&all, &mut dice), dice.fork());
+                let ring = ring.clone();
                 world.spawn(|_| async move {
                     rest(&cluster, &mut own, 100, 9_000).await;
                     if let Some(rings) = late {
-                        let heard = rings.hear(&ring(), name, Some(known));
+                        let heard = rings.hear(&ring, name, Some(known));
                         no_longer(&cluster.lease.world, ANSWER, heard).await;
                     }
                 });
             }
-            let attending =
-                rings.attend(&ring(), name, cursors.clone(), Duration::from_millis(700));
+            let attending = rings.attend(&ring, name, cursors.clone(), Duration::from_millis(700));
             let attended = no_longer(&world, Duration::from_millis(900), attending).await;
             if let Some(Ok((parts, next))) = attended {
                 cursors = next;
                 for part in parts.into_iter().filter(|part| part.accept.is_some() && !lazy) {
-                    let id = ring().subscription(&part.subscription).expect("a good name");
+                    let id = ring.subscription(&part.subscription).expect("a good name");
                     let accepted =
                         no_longer(&world, ANSWER, rings.accept(&id, part.part, name)).await;
                     if let Some(Ok(_)) = accepted {
@@ -179,9 +179,10 @@ async fn member(all: RingCluster, name: &'static str, mut dice: Dice) {
 }
 
 async fn leave(all: &RingCluster, name: &str, visit: Option<Visit>, dice: &mut Dice) {
+    let ring = ring();
     loop {
         if let Some(rings) = any(all, dice) {
-            let left = rings.leave(&ring(), name, visit);
+            let left = rings.leave(&ring, name, visit);
             if let Some(Ok(_)) = no_longer(&all.lease.world, ANSWER * 3, left).await {
                 return all.checker.left(&all.lease.world, name);
             }

@@ -21,7 +21,7 @@ use super::flow::{Agenda, Alarm, Done, HintOf, SeenRing};
 use super::key::{HEADS, Head, generation_key, read_head};
 use super::node::{RingNode, RingStats};
 use super::state::{Members, Mono, RingState};
-use super::{RingError, RingEvent, RingEventKind, RingId, RingPart, RingSettings};
+use super::{RingError, RingEventKind, RingId, RingPart, RingSettings};
 use crate::session::Session;
 use crate::{Entry, ScanError};
 
@@ -574,29 +574,6 @@ impl RingState {
         for subscription in self.subscriptions.values_mut() {
             subscription.followers.retain(|follower| !follower.is_gone());
             subscription.give_up_late(now);
-        }
-    }
-
-    /// Ends all feeds and waits.
-    pub(super) fn close(&mut self, why: &RingEventKind) {
-        for subscription in self.subscriptions.values_mut() {
-            for follower in subscription.followers.drain(..) {
-                follower.ends(why.clone());
-            }
-        }
-        for waiter in std::mem::take(&mut self.waiters).into_values().flatten() {
-            answer(waiter.answer, Ok((Vec::new(), waiter.cursors)));
-        }
-    }
-
-    /// Tells every follower of the ring.
-    pub(super) fn tell_all(&mut self, kind: RingEventKind) {
-        if self.subscriptions.values().all(|subscription| subscription.followers.is_empty()) {
-            return;
-        }
-        let event: Arc<RingEvent> = RingEvent::of(kind);
-        for subscription in self.subscriptions.values_mut() {
-            subscription.followers.retain_mut(|follower| follower.tell(&event).is_ok());
         }
     }
 }

@@ -194,6 +194,29 @@ impl RingState {
         self.waiters.retain(|_, waiters| !waiters.is_empty());
     }
 
+    /// Ends all feeds and waits.
+    pub(super) fn close(&mut self, why: &RingEventKind) {
+        for subscription in self.subscriptions.values_mut() {
+            for follower in subscription.followers.drain(..) {
+                follower.ends(why.clone());
+            }
+        }
+        for waiter in std::mem::take(&mut self.waiters).into_values().flatten() {
+            answer(waiter.answer, Ok((Vec::new(), waiter.cursors)));
+        }
+    }
+
+    /// Tells every follower of the ring.
+    pub(super) fn tell_all(&mut self, kind: RingEventKind) {
+        if self.subscriptions.values().all(|subscription| subscription.followers.is_empty()) {
+            return;
+        }
+        let event: Arc<RingEvent> = RingEvent::of(kind);
+        for subscription in self.subscriptions.values_mut() {
+            subscription.followers.retain_mut(|follower| follower.tell(&event).is_ok());
+        }
+    }
+
     /// The parts of a member after its cursors, which move on.
     fn parts_of(
         &self,

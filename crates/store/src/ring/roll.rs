@@ -162,7 +162,8 @@ impl RingState {
             if plan.len() == most {
                 continue;
             }
-            is_new |= session.is_none();
+            // Who takes over a name is told of, so that the former one hears of it wherever it is.
+            is_new |= session.is_none() || record.is_some_and(|record| record.visit != visit);
             whens.push(unmoved(self.id.member_key(member), found.as_ref()));
             let session = Some(node.me.to_string());
             let record = MemberRecord { session, own: false, visit, since_ms: node.wall().0 };
@@ -279,6 +280,9 @@ impl RingState {
             shown.insert(member, seen);
         }
         self.members = shown;
+        if node.advances() {
+            self.reconcile(node);
+        }
         self.names_may_differ(node, agenda);
     }
 

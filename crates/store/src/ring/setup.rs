@@ -97,7 +97,8 @@ pub(super) async fn create(
     for _ in 0..TRIES_MAX {
         let drawn = draw(session).await?;
         let writer = session.key().to_string();
-        let record = TurnRecord::new(draft.clone(), drawn.generation, &writer, now);
+        let mut record = TurnRecord::new(draft.clone(), drawn.generation, &writer, now);
+        record.epoch = session.store().epoch().0.into();
         let about = RingRecord { at_ms: now.0 };
         let commit = Commit::new()
             .when(Condition::Absent(ring.ring_key()))
@@ -261,7 +262,8 @@ pub(super) async fn put(
         }
         let drawn = draw(session).await?;
         let writer = session.key().to_string();
-        let record = TurnRecord::new(draft.clone(), drawn.generation, &writer, now);
+        let mut record = TurnRecord::new(draft.clone(), drawn.generation, &writer, now);
+        record.epoch = session.store().epoch().0.into();
         let commit = Commit::new()
             .when(Condition::Absent(id.turn_key()))
             .when(Condition::Present(id.ring.ring_key()))

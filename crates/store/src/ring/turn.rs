@@ -501,8 +501,7 @@ impl Subscription {
     fn renewed(&self, node: &RingNode) -> Option<Arc<TurnRecord>> {
         let store = node.store();
         let epoch = store.epoch().0;
-        if store.class() < Class::B || *self.record.epoch == *epoch || self.record.epoch.is_empty()
-        {
+        if store.class() < Class::B || *self.record.epoch == *epoch {
             return None;
         }
         let generation = node.machine().wall_us().max(self.record.last_token() + 1);

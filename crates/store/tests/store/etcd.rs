@@ -4,6 +4,7 @@ mod election;
 mod fault;
 mod open;
 mod quota;
+mod ring;
 
 use std::time::Duration;
 

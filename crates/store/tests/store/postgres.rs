@@ -5,6 +5,7 @@ mod diagnosis;
 mod election;
 mod failover;
 mod load;
+mod ring;
 mod schema;
 
 use std::time::Duration;

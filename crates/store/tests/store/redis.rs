@@ -5,6 +5,7 @@ mod election;
 mod fault;
 mod mirror;
 mod open;
+mod ring;
 mod room;
 mod tail;
 

@@ -7,7 +7,7 @@ use super::open;
 use crate::store::election::{check_one_winner, check_random_kills};
 
 /// One store for each member, which asks that one first.
-async fn stores(etcd: &Etcd) -> Vec<Store> {
+pub(super) async fn stores(etcd: &Etcd) -> Vec<Store> {
     let mut stores = Vec::new();
     for first in 0..etcd.len() {
         let hosts: Vec<String> = (first..first + etcd.len())
