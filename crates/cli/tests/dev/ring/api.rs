@@ -2,6 +2,7 @@
 
 use client::audit::AuditEntry;
 use client::key::{KeySpec, Scope};
+use client::project::NewProjectSpec;
 use client::ring::{MAIN, SubscriptionSpec};
 use client::{AuditFilter, Client, ClientError, RingFilter, RingMember};
 use rig::{Ask, machine};
@@ -158,7 +159,8 @@ async fn each_key_does_what_its_scope_says_and_projects_do_not_see_each_other() 
         assert_eq!(is_refused, *scope != Scope::Write, "{scope:?}: {removed:?}");
     }
     // In another project the name is free.
-    admin.create_project("other", None).await.unwrap();
+    let spec = NewProjectSpec { name: "other".to_owned(), limits: None, notify: None };
+    admin.create_project(&spec).await.unwrap();
     let other = admin.in_project("other").unwrap();
     let lost = other.ring("checks").await.unwrap_err();
     assert!(matches!(lost, ClientError::NotFound(_)), "{lost:?}");
@@ -220,7 +222,7 @@ async fn whoever_follows_is_told_when_the_subscription_goes_and_metrics_count_tu
     while turns < 3 {
         turns += u32::from(events.next().await.unwrap().what.kind() == "turn");
     }
-    let text = Ask::new(dev.address(), "GET", "/metrics").send().await.is(200).text();
+    let text = Ask::new(dev.address(), "GET", "/metrics").send().await.is(200).text;
     let value = |name: &str| -> f64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let line = line.unwrap_or_else(|| panic!("there is no {name} in\n{text}"));

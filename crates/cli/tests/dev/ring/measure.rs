@@ -22,7 +22,7 @@ fn figure(text: &str, name: &str) -> f64 {
 }
 
 async fn metrics(address: std::net::SocketAddr) -> String {
-    Ask::new(address, "GET", "/metrics").send().await.is(200).text()
+    Ask::new(address, "GET", "/metrics").send().await.is(200).text
 }
 
 /// Processor time that a process has used so far.

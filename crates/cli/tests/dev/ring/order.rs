@@ -211,7 +211,7 @@ async fn an_empty_ring_rests_and_goes_on_when_somebody_joins() {
 async fn the_position_is_kept_when_all_servers_die() {
     let _machine = machine::waits().await;
     let (_dir, data) = place();
-    let mut last = None;
+    let mut last: Option<String> = None;
     for round in 0..3 {
         let dev = Dev::start(&data);
         let servers = [dev.client.clone()];
