@@ -249,7 +249,7 @@ mod tests {
     fn a_ring_of_a_file_is_judged_as_a_server_would() {
         let text = r#"{"name": "checks", "schedule": {"every": "5s"}, "subscriptions": {"slow": {"schedule": {"every": "10m"}}}}"#;
         let wanted = judge(text).unwrap();
-        let names: Vec<&String> = wanted.subscriptions.keys().collect();
+        let names: Vec<&str> = wanted.subscriptions.keys().map(String::as_str).collect();
         assert_eq!((wanted.name.as_str(), names), ("checks", vec!["main", "slow"]));
         for (text, said) in [
             (r#"["checks"]"#, ": a ring is an object"),

@@ -97,7 +97,11 @@ impl RingFollower {
                 return None;
             }
             let text = match self.wait().await {
-                Next::Over => return None,
+                Next::Over => {
+                    self.is_over = true;
+                    let why = "the subscription is not there any more, or this server stops";
+                    self.block(&RingEvent::Closing { why: why.to_owned() })
+                }
                 Next::Look => continue,
                 Next::Heartbeat => self.comment("heartbeat"),
                 Next::Stop => {

@@ -124,7 +124,7 @@ impl Attending<'_> {
                     told = &mut asked => break told?,
                     // It is there as long as it waits; who was taken out meanwhile is told so.
                     _ = beats.tick() => {
-                        drop(self.rings.hear(self.ring, self.member, Some(self.visit)).await?);
+                        self.rings.hear(self.ring, self.member, Some(self.visit)).await?;
                     }
                 }
             };
