@@ -620,6 +620,147 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/rings": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List rings, by name: how each stands, and whose turn is next */
+        get: operations["getRings"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a ring with its subscriptions */
+        get: operations["getRingsRing"];
+        /** Make a ring with this as its subscription main, or change that */
+        put: operations["putRingsRing"];
+        post?: never;
+        /** Delete a ring, with its subscriptions; its members are in it no more */
+        delete: operations["deleteRingsRing"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List its members, in the order of their turns */
+        get: operations["getRingsRingMembers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}/members/{member}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Join a ring or say that one is still there, and wait for one's turns: see docs/rings.md */
+        put: operations["putRingsRingMembersMember"];
+        post?: never;
+        /** Leave a ring; without a visit, and with the scope write, take out whoever has the name */
+        delete: operations["deleteRingsRingMembersMember"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}/subscriptions/{subscription}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a subscription: how it is meant, and how it stands */
+        get: operations["getRingsRingSubscriptionsSubscription"];
+        /** Make a subscription of a ring, or change it */
+        put: operations["putRingsRingSubscriptionsSubscription"];
+        post?: never;
+        /** Delete a subscription, with its position */
+        delete: operations["deleteRingsRingSubscriptionsSubscription"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}/subscriptions/{subscription}/skip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Let the next turn pass over its next member */
+        post: operations["postRingsRingSubscriptionsSubscriptionSkip"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}/subscriptions/{subscription}/turns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List what was decided after a cursor, or lately, in its order; or follow it as server-sent events */
+        get: operations["getRingsRingSubscriptionsSubscriptionTurns"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/rings/{ring}/subscriptions/{subscription}/turns/{number}/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Accept a part of a turn; a member acts on it only once this is answered */
+        post: operations["postRingsRingSubscriptionsSubscriptionTurnsNumberAccept"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/runs": {
         parameters: {
             query?: never;
@@ -1124,6 +1265,48 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * @description How a member accepts its part of a turn.
+         * @example {
+         *       "member": "web-1",
+         *       "part": 0
+         *     }
+         */
+        AcceptRequest: {
+            /**
+             * Format: uint64
+             * @description The generation that came with the turn; that of now, if it is not given.
+             */
+            generation?: number | null;
+            /** @description Who accepts it. */
+            member: string;
+            /**
+             * Format: uint64
+             * @description Which of the places of the turn, from 0.
+             * @default 0
+             */
+            part: number;
+        };
+        /** @description That a part of a turn is accepted: its member, and nobody else, carries it out. */
+        Accepted: {
+            /** @description Who carries it out. */
+            member: string;
+            /**
+             * Format: uint64
+             * @description The number of the turn.
+             */
+            number: number;
+            /**
+             * Format: uint64
+             * @description Which of its places.
+             */
+            part: number;
+            /**
+             * Format: uint64
+             * @description The token of the part.
+             */
+            token: number;
+        };
         /** @description What became of the slots in a span of time. */
         Account: {
             /** @description What to type to let it go on. */
@@ -1947,6 +2130,135 @@ export interface components {
         };
         /** @description What becomes of runs whose worker hears from no server for its lease. */
         LeaseKind: "loose" | "strict";
+        /** @description A member of a ring. */
+        Member: {
+            /** @description Whose session keeps it in the ring: the server by which it joined, or its own. */
+            by: string;
+            /** @description Its name. */
+            name: string;
+            /**
+             * @description Whether that session is its own.
+             * @default false
+             */
+            own_session: boolean;
+            /**
+             * Format: date-time
+             * @description Since when it is in the ring, or came by this session, by the clock of whoever wrote it.
+             */
+            since: string;
+            /**
+             * Format: uint64
+             * @description The number of this membership: it grows whenever somebody joins anew under this name.
+             */
+            visit: number;
+        };
+        /**
+         * @description What a member is told.
+         * @example {
+         *       "after": "main=1.18",
+         *       "beat_ms": 1000,
+         *       "turns": [
+         *         {
+         *           "accept": false,
+         *           "at": "2026-11-19T12:00:00Z",
+         *           "generation": 1,
+         *           "number": 18,
+         *           "part": 0,
+         *           "slot": "2026-11-19T12:00:00Z",
+         *           "subscription": "main",
+         *           "token": 1800000000000000
+         *         }
+         *       ],
+         *       "visit": 3
+         *     }
+         */
+        MemberAnswer: {
+            /** @description To be sent with the next request. */
+            after: string;
+            /**
+             * Format: uint64
+             * @description The next request is to be sent within this time after the answer, in milliseconds: after 5 s of silence a member is
+             *     taken out.
+             */
+            beat_ms: number;
+            /** @description The turns that it has, oldest first. */
+            turns: components["schemas"]["MemberTurn"][];
+            /**
+             * Format: uint64
+             * @description To be sent with the next request.
+             */
+            visit: number;
+        };
+        /**
+         * @description What a member sends, again and again: the first request joins, each further one is a sign of life.
+         * @example {
+         *       "after": "main=1.17",
+         *       "visit": 3,
+         *       "wait_ms": 2000
+         *     }
+         */
+        MemberRequest: {
+            /** @description What the last answer told: turns after that are answered. Without it, those from now on. */
+            after?: string | null;
+            /** @description Only turns of these subscriptions; of all, if none is named. */
+            subscriptions?: string[];
+            /**
+             * Format: uint64
+             * @description The visit that the last answer told; none in the first request, which joins anew.
+             */
+            visit?: number | null;
+            /**
+             * Format: uint64
+             * @description How long the answer may wait for a turn, in milliseconds. While it waits it counts as a sign of life.
+             * @default 0
+             */
+            wait_ms: number;
+        };
+        /** @description A part of a turn, as its member is told of it. */
+        MemberTurn: {
+            /**
+             * @description Whether it is to be accepted first. Whoever acts before its acceptance is answered may not be alone.
+             * @default false
+             */
+            accept: boolean;
+            /**
+             * Format: uint64
+             * @description How long there is to accept it before it passes to the next member, in milliseconds after it was offered.
+             */
+            accept_ms?: number | null;
+            /**
+             * Format: date-time
+             * @description When the part is to be carried out: later than the slot, if the subscription has a splay.
+             */
+            at: string;
+            /**
+             * Format: uint64
+             * @description Tells the subscription from a former one of the same name.
+             */
+            generation: number;
+            /**
+             * Format: uint64
+             * @description The number of the turn.
+             */
+            number: number;
+            /**
+             * Format: uint64
+             * @description Which of the places of the turn, from 0.
+             */
+            part: number;
+            /**
+             * Format: date-time
+             * @description The instant of which it is the turn.
+             */
+            slot: string;
+            /** @description Of which subscription. */
+            subscription: string;
+            /**
+             * Format: uint64
+             * @description To be shown to whatever is acted upon, which refuses a smaller one than it has seen.
+             */
+            token: number;
+        };
         /** @description A key that was just made. */
         NewKey: {
             /** @description What it is. */
@@ -2099,6 +2411,13 @@ export interface components {
             next?: string | null;
         };
         /** @description A part of a list. */
+        PageOfMember: {
+            /** @description The items of this page. There may be none although more follow: a request does a bounded amount of work. */
+            items: components["schemas"]["Member"][];
+            /** @description Ask with this cursor for what follows; at the end there is none. */
+            next?: string | null;
+        };
+        /** @description A part of a list. */
         PageOfProject: {
             /** @description The items of this page. There may be none although more follow: a request does a bounded amount of work. */
             items: components["schemas"]["Project"][];
@@ -2109,6 +2428,20 @@ export interface components {
         PageOfQueue: {
             /** @description The items of this page. There may be none although more follow: a request does a bounded amount of work. */
             items: components["schemas"]["Queue"][];
+            /** @description Ask with this cursor for what follows; at the end there is none. */
+            next?: string | null;
+        };
+        /** @description A part of a list. */
+        PageOfRing: {
+            /** @description The items of this page. There may be none although more follow: a request does a bounded amount of work. */
+            items: components["schemas"]["Ring"][];
+            /** @description Ask with this cursor for what follows; at the end there is none. */
+            next?: string | null;
+        };
+        /** @description A part of a list. */
+        PageOfRingEntry: {
+            /** @description The items of this page. There may be none although more follow: a request does a bounded amount of work. */
+            items: components["schemas"]["RingEntry"][];
             /** @description Ask with this cursor for what follows; at the end there is none. */
             next?: string | null;
         };
@@ -2533,6 +2866,182 @@ export interface components {
             /** @description How far it grows. */
             max_delay?: string | null;
         };
+        /** @description A ring. */
+        Ring: {
+            /**
+             * Format: uint64
+             * @description How many members it has.
+             */
+            members: number;
+            /** @description The ring's name. */
+            name: string;
+            /** @description Its subscriptions, by name. */
+            subscriptions: components["schemas"]["Subscription"][];
+        };
+        /** @description What stands in a subscription: its turns, and all else that was decided. */
+        RingEntry: {
+            /**
+             * Format: uint64
+             * @description Tells the subscription from a former one of the same name.
+             */
+            generation: number;
+            /**
+             * Format: uint64
+             * @description Entries are numbered from 1, without a gap.
+             */
+            number: number;
+        } & ({
+            /** @description The name of the member. */
+            member: string;
+            /** @constant */
+            type: "add";
+        } | {
+            /** @description The name of the member. */
+            member: string;
+            /** @constant */
+            type: "remove";
+        } | {
+            /** @description Who has it, in their order. */
+            parts: components["schemas"]["RingPart"][];
+            /**
+             * Format: date-time
+             * @description The instant of which it is the turn.
+             */
+            slot: string;
+            /** @constant */
+            type: "turn";
+        } | {
+            /**
+             * Format: date-time
+             * @description The first one.
+             */
+            from: string;
+            /** @description Why. */
+            reason: components["schemas"]["SkipReason"];
+            /**
+             * Format: uint64
+             * @description How many they are.
+             */
+            slots: number;
+            /**
+             * Format: date-time
+             * @description The last one.
+             */
+            to: string;
+            /** @constant */
+            type: "skip";
+        } | {
+            /** @description Who had it. */
+            from: string;
+            /**
+             * Format: uint64
+             * @description Which of its places.
+             */
+            part: number;
+            /** @description Who has it now. */
+            to: string;
+            /**
+             * Format: uint64
+             * @description Its token from now on.
+             */
+            token: number;
+            /**
+             * Format: uint64
+             * @description The number of the turn.
+             */
+            turn: number;
+            /** @constant */
+            type: "pass";
+        } | {
+            /** @description By whom. */
+            member: string;
+            /**
+             * Format: uint64
+             * @description Which of its places.
+             */
+            part: number;
+            /**
+             * Format: uint64
+             * @description The number of the turn.
+             */
+            turn: number;
+            /** @constant */
+            type: "accepted";
+        } | {
+            /**
+             * Format: uint64
+             * @description Which of its places.
+             */
+            part: number;
+            /**
+             * Format: uint64
+             * @description The number of the turn.
+             */
+            turn: number;
+            /** @constant */
+            type: "unaccepted";
+        } | {
+            /** @description Who would have been next. */
+            member: string;
+            /** @constant */
+            type: "passed_over";
+        } | {
+            /**
+             * Format: date-time
+             * @description Turns after this come by it.
+             */
+            since: string;
+            /** @description What it is now. */
+            spec: components["schemas"]["SubscriptionSpec"];
+            /** @constant */
+            type: "schedule";
+        } | {
+            /**
+             * Format: date-time
+             * @description Up to here it is decided.
+             */
+            to: string;
+            /** @constant */
+            type: "set_back";
+        } | {
+            /**
+             * Format: uint64
+             * @description The number of the first entry that is missing.
+             */
+            from: number;
+            /**
+             * Format: uint64
+             * @description The number of the last entry that is missing.
+             */
+            to: number;
+            /** @constant */
+            type: "gap";
+        } | {
+            /** @constant */
+            type: "error";
+            /** @description Why. */
+            why: string;
+        } | {
+            /** @constant */
+            type: "closing";
+            /** @description Why. */
+            why: string;
+        });
+        /** @description A place of a turn. */
+        RingPart: {
+            /**
+             * Format: date-time
+             * @description When it is to be carried out, if that is not at once.
+             */
+            at?: string | null;
+            /** @description Who has it. */
+            member: string;
+            /**
+             * Format: uint64
+             * @description To be shown to whatever is acted upon.
+             */
+            token: number;
+        };
         /** @description Which assumption was broken. */
         RiskReason: "weak_kill" | "clock_rates" | "slow_kill" | "forgetful_store" | "guards_killed";
         /** @description What one sends to replace a key by a new one of the same kind. */
@@ -2897,6 +3406,8 @@ export interface components {
             /** @description Why they are not. */
             why?: string | null;
         };
+        /** @description Why nobody has a turn. */
+        SkipReason: "empty" | "missed";
         /** @description Slots that were skipped. */
         Skipped: {
             /**
@@ -3053,6 +3564,97 @@ export interface components {
             /** @description One for each run. */
             runs: components["schemas"]["Submitted"][];
         };
+        /** @description A subscription: how it is meant, and how it stands. */
+        Subscription: {
+            /**
+             * Format: date-time
+             * @description Up to which instant it is decided who had the turn.
+             */
+            decided: string;
+            /**
+             * Format: uint64
+             * @description Tells this subscription from a former one of the same name.
+             */
+            generation: number;
+            /** @description Its name. */
+            name: string;
+            /**
+             * Format: date-time
+             * @description When the next turn comes.
+             */
+            next?: string | null;
+            /**
+             * @description Who will have it, if nobody joins and nobody leaves.
+             * @default []
+             */
+            next_members: string[];
+            /**
+             * Format: uint64
+             * @description The number of its last entry; 0 before the first.
+             */
+            number: number;
+            /** @description The member that had the last place of the last turn: the next turn begins after its name. */
+            position?: string | null;
+            /**
+             * Format: uint64
+             * @description Grows with each change of `spec`.
+             */
+            revision: number;
+            /** @description The name of its ring. */
+            ring: string;
+            /** @description When its turns come, and how many members each has. */
+            spec: components["schemas"]["SubscriptionSpec"];
+            /** @description Whether turns come. */
+            state: components["schemas"]["SubscriptionState"];
+            /**
+             * Format: uint64
+             * @description How many parts of turns are not accepted yet.
+             * @default 0
+             */
+            waiting: number;
+            /** @description The server that decided last. */
+            writer?: string | null;
+        };
+        /**
+         * @description A subscription as one writes it: when its turns come, and how many members each has.
+         * @example {
+         *       "count": 2,
+         *       "schedule": {
+         *         "every": "1s"
+         *       }
+         *     }
+         */
+        SubscriptionSpec: {
+            /**
+             * @description A part of a turn that its member has not accepted within this time, 200 ms to 1 h, passes to the next member; without it,
+             *     nothing is to be accepted, and no part passes.
+             */
+            accept?: string | null;
+            /** @description What becomes of turns that are more than 5 s late: `latest`, if it is not given. */
+            catch_up?: components["schemas"]["CatchUp"] | null;
+            /**
+             * Format: uint64
+             * @description How many of them come at most, with [`CatchUp::All`].
+             */
+            catch_up_cap?: number | null;
+            /**
+             * Format: uint64
+             * @description How many members each turn has, also more than there are; 1, if it is not given.
+             */
+            count?: number | null;
+            /**
+             * @description When turns come: as for triggers, without `at`, `start`, `end`, `limit` and `jitter`. An interval may be as short as
+             *     `20ms`, and lies where the names of ring and subscription say if it has no `phase`.
+             */
+            schedule?: components["schemas"]["ScheduleSpec"] | null;
+            /**
+             * Format: uint64
+             * @description The parts of a turn are spread over so many percent of the time to the next one; 0, if it is not given.
+             */
+            splay_percent?: number | null;
+        };
+        /** @description Whether turns of a subscription come. */
+        SubscriptionState: "turning" | "resting";
         /** @description How many slots are in which state. Runs on demand are not slots. */
         Totals: {
             /** Format: uint64 */
@@ -5140,6 +5742,611 @@ export interface operations {
             421: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
+        };
+    };
+    getRings: {
+        parameters: {
+            query?: {
+                /** @description only those whose name begins so */
+                prefix?: string;
+                /** @description so many at most */
+                limit?: number;
+                /** @description the `next` of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageOfRing"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getRingsRing: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ring"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putRingsRing: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+                /** @description Only if it is at this entity tag. */
+                "if-match"?: string;
+                /** @description Only if there is none of this name. */
+                "if-none-match"?: "*";
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionSpec"];
+            };
+        };
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ring"];
+                };
+            };
+            /** @description What was asked for. */
+            201: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Ring"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    deleteRingsRing: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    getRingsRingMembers: {
+        parameters: {
+            query?: {
+                /** @description only those whose name begins so */
+                prefix?: string;
+                /** @description so many at most */
+                limit?: number;
+                /** @description the `next` of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageOfMember"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putRingsRingMembersMember: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                member: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemberRequest"];
+            };
+        };
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemberAnswer"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    deleteRingsRingMembersMember: {
+        parameters: {
+            query?: {
+                /** @description only if it is this visit, as the member was told */
+                visit?: string;
+            };
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                member: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    getRingsRingSubscriptionsSubscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                subscription: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putRingsRingSubscriptionsSubscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+                /** @description Only if it is at this entity tag. */
+                "if-match"?: string;
+                /** @description Only if there is none of this name. */
+                "if-none-match"?: "*";
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                subscription: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionSpec"];
+            };
+        };
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            /** @description What was asked for. */
+            201: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    deleteRingsRingSubscriptionsSubscription: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                subscription: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    postRingsRingSubscriptionsSubscriptionSkip: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+                /** @description A request that is sent again under the same key within a day is done once. */
+                "idempotency-key"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                subscription: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Nothing"];
+            };
+        };
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Subscription"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
+        };
+    };
+    getRingsRingSubscriptionsSubscriptionTurns: {
+        parameters: {
+            query?: {
+                /** @description `true`: what comes after the place that `last-event-id` names, or from now on, as server-sent events */
+                follow?: "true" | "false";
+                /** @description so many at most */
+                limit?: number;
+                /** @description the `next` of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                subscription: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageOfRingEntry"];
+                    "text/event-stream": unknown;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    postRingsRingSubscriptionsSubscriptionTurnsNumberAccept: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description An admin says by it which project the request is about. */
+                "watchbell-project"?: string;
+            };
+            path: {
+                /** @description The ring's name. */
+                ring: string;
+                /** @description Its name. */
+                subscription: string;
+                /** @description The number of the turn. */
+                number: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AcceptRequest"];
+            };
+        };
+        responses: {
+            /** @description What was asked for. */
+            200: {
+                headers: {
+                    /** @description The request, as it stands in the server's log. */
+                    "x-request-id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Accepted"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            507: components["responses"]["Problem"];
         };
     };
     getRuns: {

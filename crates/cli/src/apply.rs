@@ -1,9 +1,9 @@
-//! `watchbell trigger apply` and `watchbell queue apply`: files say which triggers and queues there shall be, and how.
+//! `watchbell trigger apply`, `queue apply` and `ring apply`: files say which triggers, queues and rings there shall be, and how.
 //!
 //! - [`document`], [`file`](mod@file): reading files, all of them before anything is sent
 //! - [`plan`]: what there is, and what is to be done
 //! - [`fires`]: what that changes, in slots
-//! - [`queue`]: the same for queues
+//! - [`queue`]: the same for queues, and [`ring`] for rings; `step`: what both do
 //! - [`show`]: what people see
 
 mod document;
@@ -11,7 +11,9 @@ pub(crate) mod file;
 mod fires;
 mod plan;
 pub(crate) mod queue;
+pub(crate) mod ring;
 mod show;
+mod step;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

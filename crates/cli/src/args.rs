@@ -19,6 +19,7 @@ pub(crate) mod pass;
 pub(crate) mod project;
 pub(crate) mod queue;
 pub(crate) mod redrive;
+pub(crate) mod ring;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod submit;
@@ -44,6 +45,7 @@ use self::key::KeyVerb;
 use self::pass::PassArgs;
 use self::project::ProjectVerb;
 use self::queue::QueueVerb;
+use self::ring::RingVerb;
 use self::run::{RunVerb, SchedulerVerb};
 use self::system::{AuditVerb, ClusterVerb, ConfigArgs, EventsArgs};
 use self::trigger::TriggerVerb;
@@ -148,6 +150,13 @@ pub(crate) enum Verb {
     /// See who leads, and ask whoever does to leave
     #[command(subcommand, after_help = examples("  watchbell election list\n  watchbell election watch"))]
     Election(ElectionVerb),
+    /// Look after rings, whose members take turns, and be one of them
+    #[command(subcommand, after_help = examples(
+        "  watchbell ring create checks --every 5s\n  \
+           watchbell ring join checks --as web-1 -- /usr/local/bin/check\n  \
+           watchbell ring watch checks"
+    ))]
+    Ring(RingVerb),
     /// See who changed what
     #[command(subcommand, after_help = examples("  watchbell audit list"))]
     Audit(AuditVerb),

@@ -62,6 +62,7 @@ mod redrive;
 mod refusal;
 mod report;
 mod restore;
+mod ring;
 mod run;
 mod scheduler;
 mod secret;
@@ -200,6 +201,7 @@ async fn run(verb: Verb, layers: &Layers) -> Result<(), Ending> {
         Verb::Project(verb) => project::project(verb).await,
         Verb::Key(verb) => key::key(verb).await,
         Verb::Election(verb) => election::election(verb).await,
+        Verb::Ring(verb) => ring::ring(verb).await,
         Verb::Audit(AuditVerb::List(typed)) => audit::list(typed).await,
         Verb::Elect(typed) => elect::elect(&typed).await,
         Verb::Hold(typed) => Box::pin(hold::hold(&typed)).await,

@@ -43,6 +43,7 @@ mod dev {
     mod queue_worker;
     mod readme;
     mod refusal;
+    mod ring;
     mod server;
     mod setting;
     mod start;

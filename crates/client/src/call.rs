@@ -2,7 +2,7 @@
 //!
 //! - `builder`: what a client is made with; `connect`: connections, and whom to trust
 //! - `exchange`: one request and its answer, and sending it again; `retry`: when that is right
-//! - `trigger`, `run`, `queue`, `worker`, `output`, `project`, `key`, `election`, `system`, `backup`, `store`: the methods
+//! - `trigger`, `run`, `queue`, `worker`, `output`, `project`, `key`, `election`, `ring`, `member`, `system`, `backup`, `store`: the methods
 //! - `walk`: lists, page after page; `watch`: events, while they happen
 //! - `carrier`: requests of others, passed on
 //! - `path`, `entropy`: what is asked, and what nobody else has
@@ -15,11 +15,13 @@ mod election;
 mod entropy;
 mod exchange;
 mod key;
+mod member;
 mod output;
 mod path;
 mod project;
 mod queue;
 mod retry;
+mod ring;
 mod run;
 mod store;
 mod system;
@@ -39,9 +41,11 @@ pub use self::builder::ClientBuilder;
 pub use self::carrier::{Carrier, Followed};
 pub use self::election::ElectionFilter;
 pub use self::key::KeyFilter;
+pub use self::member::RingMember;
 pub use self::output::OutputEvents;
 pub use self::project::ProjectFilter;
 pub use self::queue::{DeadRunFilter, QueueFilter};
+pub use self::ring::{RingEvents, RingFilter};
 pub use self::run::RunFilter;
 pub use self::store::StoreHints;
 pub use self::system::AuditFilter;

@@ -3,7 +3,7 @@
 //! - [`spec`]: a trigger as one writes it; [`queue`]: queues and their runs; [`worker`]: what workers say;
 //!   [`output`]: what runs print; [`redrive`]: what is done to many runs at once
 //! - [`trigger`], [`run`], [`account`], [`scheduler`], [`project`], [`key`], [`audit`],
-//!   [`cluster`], [`event`]: what the API tells; [`election`]: who leads, and how to
+//!   [`cluster`], [`event`]: what the API tells; [`election`]: who leads, and how to; [`ring`]: whose turn it is
 //! - [`store`]: what Watchbell's own candidates ask a server
 //! - [`problem`]: what it says when something is wrong
 //! - [`Client`]: asks, tries again where nothing is done twice by it, and gives typed answers; [`Events`]: follows what
@@ -30,6 +30,7 @@ pub mod problem;
 pub mod project;
 pub mod queue;
 pub mod redrive;
+pub mod ring;
 pub mod run;
 pub mod scheduler;
 pub mod spec;
@@ -39,8 +40,8 @@ pub mod worker;
 
 pub use call::{
     AuditFilter, Carrier, Client, ClientBuilder, DeadRunFilter, ElectionFilter, Events, Followed,
-    KeyFilter, OutputEvents, Pieces, ProjectFilter, QueueFilter, RunFilter, SseBlock, StoreHints,
-    TriggerFilter,
+    KeyFilter, OutputEvents, Pieces, ProjectFilter, QueueFilter, RingEvents, RingFilter,
+    RingMember, RunFilter, SseBlock, StoreHints, TriggerFilter,
 };
 pub use error::ClientError;
 pub use jiff::Timestamp;

@@ -1044,3 +1044,18 @@ pub const HOLD_OUTPUT_BYTES_MIN: u64 = 4 * 1024;
 
 /// Most files of a hold's output.
 pub const HOLD_OUTPUT_FILES_MAX: u32 = 1_000;
+
+/// Projects whose rings are measured by name; those of the others are one.
+pub const RING_PROJECTS_MEASURED_MAX: usize = 100;
+
+/// Followers of rings at one server with one key.
+pub const RING_FOLLOWERS_OF_KEY_MAX: usize = 1_024;
+
+/// How long a member may wait for its turns in one request: if its machine is gone it is noticed so much later.
+pub const RING_MEMBER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Bytes in which a member says how far it has heard of each subscription.
+pub const RING_CURSORS_BYTES_MAX: usize = 4_096;
+
+/// Turns that wait at `watchbell ring join` while its program runs; those beyond are left out.
+pub const RING_TURNS_WAITING_MAX: usize = 64;

@@ -83,6 +83,16 @@ impl HeldProgram {
         Program::new(&self.path).directory(&self.directory)
     }
 
+    /// The program as it is started with these variables, beside those of its supervisor.
+    pub fn with<T: Into<OsString>>(
+        &self,
+        own: impl IntoIterator<Item = (&'static str, T)>,
+    ) -> Program {
+        let program = self.bare().name(&self.name).arguments(&self.arguments);
+        let own = own.into_iter().map(|(name, value)| (name, value.into()));
+        self.with_variables(program, own)
+    }
+
     /// The program as it is started under a token.
     pub(crate) fn under(&self, plan: &HoldPlan, token: Token) -> Program {
         let program = self.bare().name(&self.name).arguments(&self.arguments);
@@ -102,11 +112,19 @@ impl HeldProgram {
             (NODE_VARIABLE, OsString::from(&plan.node)),
             (DEADLINE_FILE_VARIABLE, plan.deadline.path().into()),
         ];
-        let all = self
-            .variables
-            .iter()
-            .fold(program, |program, (name, value)| program.variable(name, value));
-        own.into_iter().fold(all, |program, (name, value)| program.variable(name, value))
+        self.with_variables(program, own)
+    }
+
+    /// Its supervisor's variables, and then these.
+    fn with_variables(
+        &self,
+        program: Program,
+        own: impl IntoIterator<Item = (&'static str, OsString)>,
+    ) -> Program {
+        let add = |program: Program, (name, value): (&OsStr, &OsStr)| program.variable(name, value);
+        let all = self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        let program = all.fold(program, add);
+        own.into_iter().fold(program, |program, (name, value)| program.variable(name, value))
     }
 }
 

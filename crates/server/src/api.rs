@@ -54,6 +54,7 @@ mod queued;
 mod read;
 mod replace;
 mod replay;
+mod ring;
 mod route;
 mod run;
 mod segment;
@@ -153,6 +154,8 @@ pub fn table() -> Vec<(String, &'static str, Option<&'static str>)> {
         authentication::Need::Nothing => None,
         authentication::Need::Key => Some("any"),
         authentication::Need::Scope(scope) => Some(scope.as_str()),
+        // The first of them is as good as the others.
+        authentication::Need::OneOf(scopes) => scopes.first().map(|scope| scope.as_str()),
     };
     let routes = route::routes().into_iter();
     routes.map(|route| (route.method.to_string(), route.path, need(route.need))).collect()

@@ -25,6 +25,7 @@ use engine::shard::command::{Command, CommandAnswer, Done};
 use engine::shard::{Put, ShardAnswer, Ticket};
 use store::Store;
 use store::machine::Machine;
+use store::ring::Rings;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 pub use self::call::{
@@ -91,6 +92,8 @@ pub struct NodeContext {
     pub peers: Arc<Peers>,
     /// Tells somebody outside what goes wrong among the servers.
     pub notifier: Notifier,
+    /// The node's part in rings, if it has one.
+    pub rings: Option<Rings>,
     /// The clocks and the dice.
     pub machine: Arc<dyn Machine>,
     /// How many shards the cluster has.
@@ -121,6 +124,7 @@ struct HandleShared {
     seats: Arc<WatcherSeats>,
     guests: Arc<WatcherSeats>,
     follower_seats: Arc<WatcherSeats>,
+    ring_seats: Arc<WatcherSeats>,
     waiting_claims: Arc<WaitingClaims>,
     start: u64,
     backups: Arc<Semaphore>,
@@ -168,7 +172,8 @@ impl NodeHandle {
         let (under_way, backups) = (Arc::default(), Arc::new(Semaphore::new(1)));
         let (seats, guests) = (Arc::default(), Arc::default());
         let last_ask = AtomicU64::new(ASK_TICKETS);
-        let (follower_seats, waiting_claims) = (Arc::default(), Arc::default());
+        let (follower_seats, ring_seats) = (Arc::default(), Arc::default());
+        let waiting_claims = Arc::default();
         let shared = HandleShared {
             calls,
             status,
@@ -178,6 +183,7 @@ impl NodeHandle {
             seats,
             guests,
             follower_seats,
+            ring_seats,
             waiting_claims,
             start,
             backups,
@@ -390,6 +396,16 @@ impl NodeHandle {
     /// The seats of those who follow what runs print.
     pub(crate) fn follower_seats(&self) -> &Arc<WatcherSeats> {
         &self.shared.follower_seats
+    }
+
+    /// The node's part in rings.
+    pub(crate) fn rings(&self) -> Option<&Rings> {
+        self.shared.context.rings.as_ref()
+    }
+
+    /// The seats of those who follow rings.
+    pub(crate) fn ring_seats(&self) -> &Arc<WatcherSeats> {
+        &self.shared.ring_seats
     }
 
     /// The claims that wait here.

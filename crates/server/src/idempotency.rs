@@ -81,6 +81,8 @@ pub(crate) enum RememberedOutcome {
     Drained(String),
     /// A worker was asked to drain, or to go on.
     Worker(String),
+    /// A ring, or a subscription of one, was changed: `ring`, or `ring/subscription`.
+    Ring(String),
 }
 
 /// Tells a request from others: by the key that its caller gave it, and a hash of what it asks.

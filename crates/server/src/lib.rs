@@ -11,6 +11,7 @@
 //! - [`metric`]: what there is to measure
 //! - [`node`]: a session, the shards that it owns, and the threads that serve them
 //! - [`peers`]: the other servers of the cluster
+//! - `ring`: the node's part in rings
 //! - `idempotency`: requests that are remembered, so that they are done once
 //! - [`shard_usage`]: what projects have in shards of other servers
 //! - [`webhook`]: the dispatcher, which calls receivers
@@ -29,5 +30,6 @@ pub mod monitor;
 pub mod node;
 pub mod notifier;
 pub mod peers;
+mod ring;
 pub mod shard_usage;
 pub mod webhook;

@@ -41,7 +41,7 @@ use engine::trigger::BadField;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::session::{Session, SessionRecord};
-use crate::{CommitError, Refusal, ScanError, Store};
+use crate::{Commit, CommitError, Key, Refusal, ScanError, Store};
 
 use call::Call;
 pub use driver::RingDriver;
@@ -77,6 +77,15 @@ pub struct Rings {
     session: Session,
     calls: mpsc::Sender<Call>,
     stats: watch::Receiver<RingStats>,
+    note: Note,
+}
+
+/// What is written in the same commit as a change: who made it, say.
+pub type Note = Arc<[(Key, Vec<u8>)]>;
+
+/// The same commit, which writes this too.
+pub(crate) fn noted(commit: Commit, note: &Note) -> Commit {
+    note.iter().fold(commit, |commit, (key, value)| commit.put(key.clone(), value.clone()))
 }
 
 /// What a member is told when it was heard.
@@ -206,7 +215,16 @@ impl Rings {
     pub fn new(session: &Session, settings: RingSettings) -> (Self, RingDriver) {
         let (calls, inbox) = mpsc::channel(engine::limits::RING_CALLS_MAX);
         let driver = RingDriver::new(session, settings, inbox);
-        (Self { session: session.clone(), calls, stats: driver.stats() }, driver)
+        let (stats, note) = (driver.stats(), Note::default());
+        (Self { session: session.clone(), calls, stats, note }, driver)
+    }
+
+    /// The same, of which each change writes this too, in its commit: those of [`create`](Self::create), [`delete`](Self::delete),
+    /// [`put`](Self::put), [`delete_subscription`](Self::delete_subscription), [`pass_over`](Self::pass_over) and
+    /// [`leave`](Self::leave).
+    #[must_use]
+    pub fn noting(&self, note: Note) -> Self {
+        Self { note, ..self.clone() }
     }
 
     /// The store that they are in.
@@ -226,7 +244,7 @@ impl Rings {
 
     /// Deletes a ring with all that it has. What is left of it is cleared away by any server.
     pub async fn delete(&self, ring: &RingId) -> Result<(), RingError> {
-        setup::delete(&self.session, ring).await?;
+        setup::delete(self, ring).await?;
         // It looks now; and by itself before long.
         let _later = self.calls.try_send(Call::Look);
         Ok(())
@@ -248,13 +266,14 @@ impl Rings {
         subscription: &SubscriptionId,
         expected: Expected,
     ) -> Result<(), RingError> {
-        setup::delete_subscription(&self.session, subscription, expected).await
+        setup::delete_subscription(self, subscription, expected).await
     }
 
     /// Has the next member passed over: who it was.
     pub async fn pass_over(&self, subscription: &SubscriptionId) -> Result<String, RingError> {
         let subscription = subscription.clone();
-        self.call(|answer| Call::PassOver { subscription, answer }).await
+        let note = Arc::clone(&self.note);
+        self.call(|answer| Call::PassOver { subscription, note, answer }).await
     }
 
     /// Hears a member: it joins, or is known to be alive. Without a visit it joins anew, whoever else has its name; the answer
@@ -278,7 +297,8 @@ impl Rings {
         visit: Option<Visit>,
     ) -> Result<Visit, RingError> {
         let (ring, member) = (ring.clone(), key::check_member(member)?);
-        self.call(|answer| Call::Leave { ring, member, visit, answer }).await
+        let note = Arc::clone(&self.note);
+        self.call(|answer| Call::Leave { ring, member, visit, note, answer }).await
     }
 
     /// Accepts a part of a turn for a member, which acts on it only when the answer has come. The token of the part. Who asks

@@ -1,7 +1,8 @@
-"""Client and worker of Watchbell.
+"""Client, worker and ring member of Watchbell.
 
 - `Client` submits runs to queues, and asks what became of them.
 - `Worker` carries runs out, by functions that are its handlers; each gets a `Context` and the payload.
+- `RingMember` takes its turns in a ring.
 - Each exception is one thing to do next: `error` has them all.
 """
 
@@ -41,6 +42,7 @@ from .record import (
     Submitted,
     WorkerRecord,
 )
+from .ring import RingMember, Turn
 from .worker import Worker
 
 __version__ = "0.1.0"
@@ -69,10 +71,12 @@ __all__ = [
     "Refused",
     "Retry",
     "RetryAfter",
+    "RingMember",
     "Run",
     "RunSpec",
     "Submitted",
     "Superseded",
+    "Turn",
     "Unauthorized",
     "Unavailable",
     "Unreachable",

@@ -1,8 +1,8 @@
-//! Which triggers, or queues, files want, checked as a server would check them.
+//! Which triggers, queues or rings files want, checked as a server would check them.
 //!
 //! Everything is read and judged before anything is sent, and all that is wrong is told at once: by its file,
-//! its line if that is known, its name, and a JSON pointer to the field. A file may have triggers and queues: `trigger apply`
-//! reads the ones, and `queue apply` the others.
+//! its line if that is known, its name, and a JSON pointer to the field. A file may have triggers, queues and rings: `trigger
+//! apply` reads the ones, `queue apply` and `ring apply` the others.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -34,7 +34,7 @@ pub(super) trait FileItem: Sized {
 }
 
 /// The lists that an object of a file may have.
-const LISTS: [&str; 2] = ["triggers", "queues"];
+const LISTS: [&str; 3] = ["triggers", "queues", "rings"];
 
 /// A trigger that a file wants.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(super) struct Wanted {
     pub(super) stale: Option<String>,
 }
 
-/// All triggers, or all queues, of all files, in their order.
+/// All triggers, queues or rings of all files, in their order.
 pub(super) fn read_all<T: FileItem>(files: &[PathBuf], now: Instant) -> Result<Vec<T>, Ending> {
     let mut reading = FileReader::new();
     for path in files {

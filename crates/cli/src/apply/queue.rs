@@ -5,7 +5,6 @@
 //! that has unfinished runs is not deleted, and that is told.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use client::queue::{Queue, QueueSpec};
 use client::{Client, ClientError, QueueFilter};
@@ -14,20 +13,17 @@ use engine::limits::LIST_ROWS_MAX;
 use engine::queue::draft::QueueDraft;
 use engine::queue::record::QueueSettings;
 use engine::trigger::{BadField, check_name};
-use serde_json::{Value, json};
+use serde_json::Value;
 use server::api::pointer;
 
 use super::file::{self, FileItem};
-use super::plan::{FieldChange, each, fields};
-use super::show::{self, ApplyOutcome, ApplyRow, field_text};
-use super::{sentence, stdin_once};
-use crate::args::OutputFormat;
+use super::plan::each;
+use super::show::{self, ApplyRow};
+use super::stdin_once;
+use super::step::{self, SpecChange, SpecStep};
 use crate::args::queue::QueueApplyArgs;
-use crate::colour::Colour;
 use crate::cron::now;
 use crate::exit::Ending;
-use crate::trigger::print;
-use crate::value::escape;
 
 /// A queue that a file wants.
 #[derive(Debug)]
@@ -70,21 +66,8 @@ impl FileItem for WantedQueue {
     }
 }
 
-/// What becomes of one queue.
-#[derive(Debug)]
-struct QueueStep {
-    name: String,
-    change: QueueChange,
-}
-
-/// What is to be done with a queue.
-#[derive(Debug)]
-enum QueueChange {
-    Create(QueueSpec),
-    Update(QueueSpec, Vec<FieldChange>),
-    Unchanged,
-    Delete,
-}
+type QueueStep = SpecStep<QueueSpec>;
+type QueueChange = SpecChange<QueueSpec>;
 
 pub(crate) async fn apply(typed: QueueApplyArgs) -> Result<(), Ending> {
     stdin_once(&typed.files)?;
@@ -92,14 +75,15 @@ pub(crate) async fn apply(typed: QueueApplyArgs) -> Result<(), Ending> {
     let client = typed.server.client()?;
     let steps = plan(&client, wanted, typed.prefix.as_deref().filter(|_| typed.prune)).await?;
     if typed.dry_run {
-        return dry_run(&steps, typed.server.output);
+        return step::dry_run(("queues", &steps), typed.server.output);
     }
-    let deletions = steps.iter().filter(|step| matches!(step.change, QueueChange::Delete)).count();
+    let deletions = steps.iter().filter(|step| step.is_deletion()).count();
     if deletions > 0 {
         let question = format!("Delete {deletions} queues that are in no file?");
         typed.consent.ask(&question, "nothing was sent")?;
     }
-    show::rows(("queues", &carry_out(&client, steps).await), typed.server.output)
+    let rows = step::carry_out(steps, |step| send(client.clone(), step)).await;
+    show::rows(("queues", &rows), typed.server.output)
 }
 
 /// What is to be done, in the order of names; deletions last.
@@ -140,8 +124,7 @@ fn change(wanted: QueueSpec, settings: &QueueSettings, found: &QueueSpec) -> Que
     if there.and_then(|there| there.build().ok()).as_ref() == Some(settings) {
         return QueueChange::Unchanged;
     }
-    let changes = fields(found, &wanted);
-    QueueChange::Update(wanted, changes)
+    QueueChange::to(found, wanted)
 }
 
 /// All queues whose names begin so.
@@ -159,92 +142,22 @@ async fn all(client: &Client, prefix: &str) -> Result<Vec<Queue>, ClientError> {
     }
 }
 
-/// Sends what is to be done, a few at a time; deletions last, and only if everything else was done.
-async fn carry_out(client: &Client, steps: Vec<QueueStep>) -> Vec<ApplyRow> {
-    let (deletions, others): (Vec<_>, Vec<_>) =
-        steps.into_iter().partition(|step| matches!(step.change, QueueChange::Delete));
-    let mut rows = each(others, |step| send(client.clone(), step)).await;
-    if rows.iter().any(|row| matches!(row.outcome, ApplyOutcome::Failed(_))) {
-        let why = || ApplyOutcome::Failed("it was not deleted, because others failed".to_owned());
-        rows.extend(deletions.into_iter().map(|step| ApplyRow { name: step.name, outcome: why() }));
-    } else {
-        rows.extend(each(deletions, |step| send(client.clone(), step)).await);
-    }
-    rows
-}
-
+/// Sends what is to be done with one.
 async fn send(client: Client, step: QueueStep) -> ApplyRow {
-    let QueueStep { name, change } = step;
-    let sent = match &change {
-        QueueChange::Unchanged => Ok(ApplyOutcome::Unchanged),
-        QueueChange::Create(spec) => {
-            client.set_queue(&name, spec, None).await.map(|_| ApplyOutcome::Created)
+    let sent = match &step.change {
+        QueueChange::Unchanged => Ok(()),
+        QueueChange::Create(spec) | QueueChange::Update(spec, _) => {
+            client.set_queue(&step.name, spec, None).await.map(drop)
         }
-        QueueChange::Update(spec, _) => {
-            client.set_queue(&name, spec, None).await.map(|_| ApplyOutcome::Updated)
-        }
-        QueueChange::Delete => client.delete_queue(&name).await.map(|()| ApplyOutcome::Deleted),
+        QueueChange::Delete => client.delete_queue(&step.name).await,
     };
-    let outcome = sent.unwrap_or_else(|why| ApplyOutcome::Failed(sentence(&why)));
-    ApplyRow { name, outcome }
-}
-
-/// Shows what would be done.
-fn dry_run(steps: &[QueueStep], output: OutputFormat) -> Result<(), Ending> {
-    let told: Vec<Value> = steps.iter().map(value).collect();
-    print(output, &json!({ "queues": told }), || dry_text(steps, Colour::of_stdout()))
-}
-
-/// The sign and the word of a change.
-fn sign(change: &QueueChange) -> (char, &'static str) {
-    match change {
-        QueueChange::Create(_) => ('+', "create"),
-        QueueChange::Update(..) => ('~', "update"),
-        QueueChange::Unchanged => ('=', "unchanged"),
-        QueueChange::Delete => ('-', "delete"),
-    }
-}
-
-fn value(step: &QueueStep) -> Value {
-    let mut told = json!({ "name": step.name, "change": sign(&step.change).1 });
-    if let QueueChange::Update(_, fields) = &step.change {
-        told["fields"] = json!(fields);
-    }
-    told
-}
-
-fn dry_text(steps: &[QueueStep], colour: Colour) -> String {
-    let mut text = String::new();
-    for QueueStep { name, change } in steps {
-        let (sign, word) = sign(change);
-        let head = colour.of_sign(sign, &format!("{sign} {word} {}", escape(name)));
-        match change {
-            QueueChange::Unchanged => {}
-            QueueChange::Create(_) | QueueChange::Delete => {
-                let _ = writeln!(text, "{head}");
-            }
-            QueueChange::Update(_, fields) => {
-                let _ = writeln!(text, "{head}");
-                for change in fields {
-                    let _ = writeln!(text, "    {}", field_text(change));
-                }
-            }
-        }
-    }
-    let count = |word: &str| steps.iter().filter(|step| sign(&step.change).1 == word).count();
-    let counts = [
-        ("to create", count("create")),
-        ("to update", count("update")),
-        ("unchanged", count("unchanged")),
-        ("to delete", count("delete")),
-    ];
-    let _ = writeln!(text, "{}. Nothing was sent.", show::summary(&counts));
-    text
+    step.row(sent)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::colour::Colour;
 
     fn judge(text: &str) -> Result<WantedQueue, String> {
         let value = serde_json::from_str(text).unwrap();
@@ -277,7 +190,7 @@ mod tests {
         assert!(matches!(change(same.spec, &same.settings, &found), QueueChange::Unchanged));
         let other = wanted(r#"{"name": "a", "concurrency": 3, "rate": {"runs": 1, "per": "1s"}}"#);
         let change = change(other.spec, &other.settings, &found);
-        let text = dry_text(&[QueueStep { name: "a".to_owned(), change }], Colour::Plain);
+        let text = step::dry_text(&[QueueStep { name: "a".to_owned(), change }], Colour::Plain);
         for line in [
             "~ update a\n",
             "    alert_after: 1m goes\n",

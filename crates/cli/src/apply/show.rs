@@ -25,6 +25,12 @@ pub(super) struct ApplyRow {
     pub(super) outcome: ApplyOutcome,
 }
 
+impl ApplyRow {
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.outcome, ApplyOutcome::Failed(_))
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum ApplyOutcome {
     Created,

@@ -15,10 +15,10 @@ use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 
 /// Where the hub is for everybody, the test and its receivers among them.
-pub(super) const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub(in crate::dev) const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
 /// Where the hub is for clients of the store.
-pub(super) const STORE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
+pub(in crate::dev) const STORE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 
 /// What a Watchbell server on an island needs to be told.
 pub(super) const FLAGS: &[&str] = &["--insecure", "--webhook-allow", "10.77.0.0/24"];
@@ -31,7 +31,7 @@ const NOBODY: u8 = 255;
 
 /// Which packets are lost between a machine and its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(in crate::dev) enum Lost {
     Nothing,
     /// What the machine says.
     There,
@@ -41,12 +41,12 @@ pub(super) enum Lost {
 }
 
 /// Whether this process has a network of its own.
-pub(super) fn is_apart() -> bool {
+pub(in crate::dev) fn is_apart() -> bool {
     std::env::var_os(APART).is_some()
 }
 
 /// Runs this test of this binary in a network of its own, and expects that it passes.
-pub(super) fn run_apart(test: &str) {
+pub(in crate::dev) fn run_apart(test: &str) {
     let mut command = Command::new("unshare");
     if !rig::is_root() {
         command.args(["--user", "--map-root-user"]);
@@ -61,7 +61,7 @@ pub(super) fn run_apart(test: &str) {
 }
 
 /// Makes the hub, to which all islands are tied.
-pub(super) fn make_hub() {
+pub(in crate::dev) fn make_hub() {
     assert!(is_apart(), "nothing is changed in a network that others use");
     ip("link set lo up");
     ip(&format!("link add hub address {} type bridge", hardware(1)));
@@ -71,7 +71,7 @@ pub(super) fn make_hub() {
 }
 
 /// A network with one wire, to the hub. Gone when dropped, with the processes in it.
-pub(super) struct Island {
+pub(in crate::dev) struct Island {
     number: u8,
     /// Keeps it: ends with the test, even when that is killed, since nothing can be read any more then.
     keeper: Child,
@@ -79,7 +79,7 @@ pub(super) struct Island {
 
 impl Island {
     /// Makes one; the hub is number 1.
-    pub(super) fn make(number: u8) -> Self {
+    pub(in crate::dev) fn make(number: u8) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", "echo && exec cat"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -101,7 +101,7 @@ impl Island {
     }
 
     /// Where others reach whoever is there.
-    pub(super) fn address(&self) -> Ipv4Addr {
+    pub(in crate::dev) fn address(&self) -> Ipv4Addr {
         let [a, b, c, _] = HUB.octets();
         [a, b, c, self.number].into()
     }
@@ -113,14 +113,14 @@ impl Island {
     }
 
     /// A command that becomes this program, there.
-    pub(super) fn enter(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(in crate::dev) fn enter(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.keeper.id())).arg(program);
         command
     }
 
     /// Which packets are lost between this island and the store from now on; all others arrive.
-    pub(super) fn lose(&self, lost: Lost) {
+    pub(in crate::dev) fn lose(&self, lost: Lost) {
         let (there, back) = match lost {
             Lost::Nothing => (1, self.number),
             Lost::There => (NOBODY, self.number),

@@ -16,6 +16,12 @@ impl Path {
         Self(format!("/v1/{list}/{}{rest}", Encoded(name)))
     }
 
+    /// The same with `/<list>/<name><rest>` behind it, with the name encoded.
+    pub(super) fn below(mut self, list: &str, name: &str, rest: &str) -> Self {
+        write!(self.0, "/{list}/{}{rest}", Encoded(name)).expect("a String takes everything");
+        self
+    }
+
     /// With one more parameter, if it has a value.
     pub(super) fn with(mut self, name: &str, value: Option<impl ToString>) -> Self {
         let Some(value) = value else { return self };
@@ -54,6 +60,8 @@ mod tests {
     fn names_and_values_cannot_leave_their_place() {
         let path = Path::of("triggers", "a/../b?c", "/run");
         assert_eq!(path.as_str(), "/v1/triggers/a%2F..%2Fb%3Fc/run");
+        let path = Path::of("rings", "a/b", "").below("members", "c/d", "/e");
+        assert_eq!(path.as_str(), "/v1/rings/a%2Fb/members/c%2Fd/e");
         let path = Path::new("/x").with("one", Some("1&2")).with("none", None::<u8>);
         assert_eq!(path.with("two", Some(2)).as_str(), "/x?one=1%262&two=2");
     }

@@ -50,13 +50,24 @@ pub(super) enum Need {
     Key,
     /// A key that may do this.
     Scope(Scope),
+    /// A key that may do one of these.
+    OneOf(&'static [Scope]),
 }
 
 impl Need {
     /// Whether requests are done once under an idempotency key. What nodes, candidates and workers send is safe to send
     /// again, and means something new each time.
     pub(super) fn remembers(self) -> bool {
-        !matches!(self, Self::Scope(Scope::Node | Scope::Worker))
+        !matches!(self, Self::Scope(Scope::Node | Scope::Worker) | Self::OneOf(_))
+    }
+
+    /// The scopes of which a key needs one; none, if it needs none.
+    pub(super) fn scopes(&self) -> &[Scope] {
+        match self {
+            Self::Nothing | Self::Key => &[],
+            Self::Scope(scope) => std::slice::from_ref(scope),
+            Self::OneOf(scopes) => scopes,
+        }
     }
 }
 
@@ -86,9 +97,9 @@ pub(super) async fn authenticate(
     let key = authenticator.key(request.headers()).await?;
     let scopes_of = |key: &Arc<KeyRecord>| key.scopes.iter().copied().map(scope).collect();
     let scopes: Vec<Scope> = key.as_ref().map_or_else(|| vec![Scope::Admin], scopes_of);
-    if let Need::Scope(wanted) = authenticator.need
-        && !scopes.iter().any(|scope| scope.covers(wanted))
-    {
+    let wanted = authenticator.need.scopes();
+    let is_covered = |wanted: &Scope| scopes.iter().any(|scope| scope.covers(*wanted));
+    if !wanted.is_empty() && !wanted.iter().any(is_covered) {
         return Err(short_of(wanted, &scopes));
     }
     let project = authenticator.project(request.headers(), key.as_deref()).await?;
@@ -192,12 +203,12 @@ fn unknown(kind: &'static str, detail: &str) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, kind, "Who are you?", detail)
 }
 
-fn short_of(wanted: Scope, scopes: &[Scope]) -> ApiError {
-    let has: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
+fn short_of(wanted: &[Scope], scopes: &[Scope]) -> ApiError {
+    let words = |scopes: &[Scope]| scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>();
     let detail = format!(
         "this takes a key with the scope {}, and this one has {}",
-        wanted.as_str(),
-        has.join(", ")
+        words(wanted).join(" or "),
+        words(scopes).join(", ")
     );
     ApiError::new(StatusCode::FORBIDDEN, "scope", "Not with this key", detail)
 }

@@ -119,8 +119,11 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     }
     if route.need != Need::Nothing {
         operation["security"] = json!([{ "key": [] }, {}]);
-        if let Need::Scope(scope) = route.need {
-            operation["x-scope"] = json!(scope.as_str());
+        let scopes: Vec<_> = route.need.scopes().iter().map(|scope| scope.as_str()).collect();
+        match scopes.as_slice() {
+            [] => {}
+            [scope] => operation["x-scope"] = json!(scope),
+            _ => operation["x-scope"] = json!(scopes),
         }
     }
     operation
@@ -168,6 +171,10 @@ fn path_param(path: &str, name: &str) -> Value {
         "cluster" if name == "id" => {
             ("Its number.", json!({ "type": "string", "pattern": "^[0-9]{1,4}$" }))
         }
+        "rings" if name == "number" => {
+            ("The number of the turn.", json!({ "type": "string", "pattern": "^[0-9]{1,20}$" }))
+        }
+        "rings" if name == "ring" => ("The ring's name.", name_schema()),
         "triggers" => ("Its name, or its id.", name_schema()),
         _ => ("Its name.", name_schema()),
     };

@@ -163,7 +163,7 @@ impl ApiError {
         }
     }
 
-    fn internal(detail: String) -> Self {
+    pub(in crate::api) fn internal(detail: String) -> Self {
         tracing::error!(why = %detail, "a request could not be answered");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Fault of the server", detail)
     }

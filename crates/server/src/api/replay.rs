@@ -14,7 +14,7 @@ use engine::id::RunId;
 use super::caller::Caller;
 use super::problem::{ApiError, ApiResult};
 use super::read::{self};
-use super::{cluster, election, key, project, queue, run, system, trigger, workers};
+use super::{cluster, election, key, project, queue, ring, run, system, trigger, workers};
 use crate::handle::NodeHandle;
 use crate::idempotency::RememberedOutcome;
 
@@ -64,6 +64,7 @@ pub(super) async fn replay(
         RememberedOutcome::Worker(name) => {
             Json(workers::here(handle, caller.project, &name).await?).into_response()
         }
+        RememberedOutcome::Ring(name) => ring::again(handle, caller, &name).await?,
     };
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Ok(response)

@@ -22,6 +22,10 @@ use client::output::{OutputAnswer, OutputRequest, RunOutput};
 use client::project::{NewProject, Project, ProjectSpec, RotateRequest};
 use client::queue::{BatchSpec, Queue, QueueSpec, RunSpec, Submitted, SubmittedBatch};
 use client::redrive::{CancelRunsRequest, CancelledRuns, DeadKind, RedriveRequest, Redriven};
+use client::ring::{
+    AcceptRequest, Accepted, Member, MemberAnswer, MemberRequest, Ring, RingEntry, Subscription,
+    SubscriptionSpec,
+};
 use client::run::{Run, RunKind, RunState, Started};
 use client::scheduler::SchedulerStatus;
 use client::spec::TriggerSpec;
@@ -35,8 +39,8 @@ use super::authentication::{Authentication, Authenticator, Need, authenticate};
 use super::query::LABEL;
 use super::{
     audit, backfill, backup, cancel, claim, cluster, dead, election, event, explain, history, key,
-    latest, name, openapi, output, project, queue, queued, replace, run, store, system, trigger,
-    workers,
+    latest, name, openapi, output, project, queue, queued, replace, ring, run, store, system,
+    trigger, workers,
 };
 use crate::handle::NodeHandle;
 
@@ -238,6 +242,11 @@ fn worker(route: Route) -> Route {
     Route { need: Need::Scope(Scope::Worker), ..route }
 }
 
+/// A key for elections and rings is enough, or one for workers.
+fn member(route: Route) -> Route {
+    Route { need: Need::OneOf(&[Scope::Node, Scope::Worker]), ..route }
+}
+
 /// Anybody may: nothing of anybody's triggers is in the answer.
 fn public<T: 'static>(path: &'static str, handler: impl Handler<T, NodeHandle>) -> Route {
     Route::new(Method::GET, path, Need::Nothing, handler)
@@ -264,6 +273,7 @@ pub(super) fn routes() -> Vec<Route> {
     routes.extend(projects());
     routes.extend(keys());
     routes.extend(elections());
+    routes.extend(rings());
     routes.extend(stores());
     routes.extend(clusters());
     routes.extend(whole());
@@ -562,6 +572,79 @@ fn elections() -> Vec<Route> {
             .takes::<ReleaseRequest>()
             .gives::<Election>(200)
             .or_fails(504),
+    ]
+}
+
+fn rings() -> Vec<Route> {
+    vec![
+        get("/v1/rings", ring::list)
+            .says("List rings, by name: how each stands, and whose turn is next")
+            .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
+            .gives::<ListPage<Ring>>(200),
+        get("/v1/rings/{ring}", ring::show)
+            .says("Show a ring with its subscriptions")
+            .gives::<Ring>(200),
+        put("/v1/rings/{ring}", ring::put)
+            .says("Make a ring with this as its subscription main, or change that")
+            .takes::<SubscriptionSpec>()
+            .gives::<Ring>(200)
+            .gives::<Ring>(201)
+            .or_fails(412),
+        delete("/v1/rings/{ring}", ring::delete)
+            .says("Delete a ring, with its subscriptions; its members are in it no more")
+            .gives_nothing(),
+        get("/v1/rings/{ring}/members", ring::members)
+            .says("List its members, in the order of their turns")
+            .params([text("prefix", "only those whose name begins so"), LIMIT, CURSOR])
+            .gives::<ListPage<Member>>(200),
+        member(put("/v1/rings/{ring}/members/{member}", ring::attend))
+            .says("Join a ring or say that one is still there, and wait for one's turns: see docs/rings.md")
+            .takes::<MemberRequest>()
+            .gives::<MemberAnswer>(200),
+        Route {
+            need: Need::OneOf(&[Scope::Node, Scope::Worker, Scope::Write]),
+            ..delete("/v1/rings/{ring}/members/{member}", ring::leave)
+        }
+        .says("Leave a ring; without a visit, and with the scope write, take out whoever has the name")
+        .params([text("visit", "only if it is this visit, as the member was told")])
+        .gives_nothing(),
+        get("/v1/rings/{ring}/subscriptions/{subscription}", ring::show_subscription)
+            .says("Show a subscription: how it is meant, and how it stands")
+            .gives::<Subscription>(200),
+        put("/v1/rings/{ring}/subscriptions/{subscription}", ring::put_subscription)
+            .says("Make a subscription of a ring, or change it")
+            .takes::<SubscriptionSpec>()
+            .gives::<Subscription>(200)
+            .gives::<Subscription>(201)
+            .or_fails(412),
+        delete("/v1/rings/{ring}/subscriptions/{subscription}", ring::delete_subscription)
+            .says("Delete a subscription, with its position")
+            .gives_nothing(),
+        post("/v1/rings/{ring}/subscriptions/{subscription}/skip", ring::skip)
+            .says("Let the next turn pass over its next member")
+            .may_take::<Nothing>()
+            .gives::<Subscription>(200),
+        get("/v1/rings/{ring}/subscriptions/{subscription}/turns", ring::entries)
+            .says("List what was decided after a cursor, or lately, in its order; or follow it as server-sent events")
+            .params([
+                Param {
+                    name: "follow",
+                    about: "`true`: what comes after the place that `last-event-id` names, or from now on, as server-sent events",
+                    kind: ParamKind::Word(|| vec!["true", "false"]),
+                },
+                LIMIT,
+                CURSOR,
+            ])
+            .gives::<ListPage<RingEntry>>(200)
+            .gives_text("text/event-stream")
+            .or_fails(429),
+        member(post(
+            "/v1/rings/{ring}/subscriptions/{subscription}/turns/{number}/accept",
+            ring::accept,
+        ))
+        .says("Accept a part of a turn; a member acts on it only once this is answered")
+        .takes::<AcceptRequest>()
+        .gives::<Accepted>(200),
     ]
 }
 

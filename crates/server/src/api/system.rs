@@ -18,6 +18,7 @@ use crate::access::Switch;
 use crate::handle::{FiringState, NodeHandle};
 use crate::metric;
 use crate::peers::Server;
+use crate::ring;
 
 pub(super) async fn scheduler(
     handle: NodeHandle,
@@ -145,7 +146,10 @@ pub(super) async fn readyz(handle: NodeHandle) -> ApiResult<&'static str> {
 }
 
 pub(super) async fn metrics(handle: NodeHandle) -> impl IntoResponse {
-    let text = metric::of_cluster(&handle.peers().view()) + &handle.counted_metrics().await;
+    let rings = handle.rings().map(|rings| ring::metrics(&rings.stats().borrow()));
+    let text = metric::of_cluster(&handle.peers().view())
+        + &rings.unwrap_or_default()
+        + &handle.counted_metrics().await;
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 

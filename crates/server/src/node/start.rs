@@ -9,6 +9,7 @@ use engine::lease::Ttl;
 use store::backup::check_finished;
 use store::cluster::ClusterIdentity;
 use store::machine::Machine;
+use store::ring::Rings;
 use store::session::{self, NodeId, Session, SessionDriver, bury_local};
 use store::{Epoch, Store};
 
@@ -31,6 +32,7 @@ use crate::metric::NodeMetrics;
 use crate::monitor::Monitor;
 use crate::notifier::Notifier;
 use crate::peers::{Peers, View};
+use crate::ring::{self, RingKeeper};
 use crate::shard_usage::UsageCounter;
 use crate::webhook;
 
@@ -101,13 +103,18 @@ impl RunningNode {
             components,
         };
         let mut node = node.begun(started).await?;
-        let handle = NodeHandle::new(context(&shared, notifier), to_core.calls, status, trouble);
+        let (rings, driver) = ring::rings(&shared.session, &shared.peers);
+        let (session, status_of_node) = (shared.session.clone(), status.clone());
+        let keeper = RingKeeper { rings: rings.clone(), driver, session, status: status_of_node };
+        let handle =
+            NodeHandle::new(context(&shared, notifier, rings), to_core.calls, status, trouble);
         tracing::info!(
             class = %handle.store().class(), epoch = handle.store().epoch().0, shards = handle.shards(),
             "the node has started"
         );
         let metrics = Arc::clone(&shared.metrics);
         let components = &mut node.components;
+        components.start(keeper);
         components.start(Historian::new(handle.clone(), &machine, config.history, metrics));
         components.start(Reconciler::new(handle.clone(), &shared.access, &machine));
         components.start(UsageCounter(handle.clone()));
@@ -180,7 +187,7 @@ fn webhooks(config: &NodeConfig, shared: &NodeResources, alarm: &Alarm) -> webho
 }
 
 /// What those with a handle know of the node.
-fn context(shared: &NodeResources, notifier: Notifier) -> NodeContext {
+fn context(shared: &NodeResources, notifier: Notifier, rings: Rings) -> NodeContext {
     let metrics = Arc::clone(&shared.metrics);
     let (quarantine, may_act) = (shared.session.clone(), shared.session.clone());
     NodeContext {
@@ -190,6 +197,7 @@ fn context(shared: &NodeResources, notifier: Notifier) -> NodeContext {
         followers: Arc::clone(&shared.followers),
         peers: Arc::clone(&shared.peers),
         notifier,
+        rings: Some(rings),
         machine: Arc::clone(shared.session.machine()),
         shards: shared.cluster.shards,
         cluster: shared.cluster.id,

@@ -7,7 +7,7 @@ use engine::ring::{MemberName, PartId, SubscriptionConfig, SubscriptionDraft};
 use tokio::sync::oneshot;
 
 use super::{
-    Cursor, Cursors, Expected, Feed, Heard, OwnPart, Put, RingError, RingId, SubscriptionId,
+    Cursor, Cursors, Expected, Feed, Heard, Note, OwnPart, Put, RingError, RingId, SubscriptionId,
 };
 
 /// Where an answer goes. Whoever asked may have stopped waiting.
@@ -29,6 +29,7 @@ pub(super) enum Call {
         ring: RingId,
         member: MemberName,
         visit: Option<Visit>,
+        note: Note,
         answer: Answer<Visit>,
     },
     Accept {
@@ -39,6 +40,7 @@ pub(super) enum Call {
     },
     PassOver {
         subscription: SubscriptionId,
+        note: Note,
         answer: Answer<String>,
     },
     Change {
@@ -66,6 +68,7 @@ pub(super) struct Change {
     pub(super) draft: SubscriptionDraft,
     pub(super) config: SubscriptionConfig,
     pub(super) expected: Expected,
+    pub(super) note: Note,
 }
 
 impl Call {

@@ -10,7 +10,7 @@ use super::flow::{Agenda, Purpose};
 use super::node::RingNode;
 use super::setup::check_expected;
 use super::state::{AskedChange, Members, RingState, WantedChange};
-use super::{Expected, Put, RingError};
+use super::{Expected, Note, Put, RingError};
 use crate::Condition;
 
 impl RingState {
@@ -39,7 +39,7 @@ impl RingState {
         let wanted = subscription.changes.remove(0);
         let record = &subscription.record;
         let (decision, passed_over) = match &wanted.what {
-            WantedChange::PassOver(_) => match pass_over(record, &names) {
+            WantedChange::PassOver(..) => match pass_over(record, &names) {
                 Some(decision) => {
                     let member = decision.record.position.clone();
                     (Some(decision), Some(member))
@@ -71,16 +71,24 @@ impl RingState {
 }
 
 impl WantedChange {
+    /// What is written with it.
+    pub(super) fn note(&self) -> &Note {
+        match self {
+            Self::PassOver(note, _) => note,
+            Self::Change(change, _) => &change.note,
+        }
+    }
+
     pub(super) fn refuse(self, why: RingError) {
         match self {
-            Self::PassOver(to) => answer(to, Err(why)),
+            Self::PassOver(_, to) => answer(to, Err(why)),
             Self::Change(_, to) => answer(to, Err(why)),
         }
     }
 
     fn is_same(self) {
         match self {
-            Self::PassOver(to) => answer(to, Err(RingError::Changed)),
+            Self::PassOver(_, to) => answer(to, Err(RingError::Changed)),
             Self::Change(change, to) if change.expected == Expected::Nothing => {
                 answer(to, Err(RingError::Changed));
             }
@@ -90,7 +98,7 @@ impl WantedChange {
 
     pub(super) fn is_done(self, passed_over: Option<MemberName>) {
         match self {
-            Self::PassOver(to) => {
+            Self::PassOver(_, to) => {
                 let member = passed_over.expect("it is known whom it passes over");
                 answer(to, Ok(member.to_string()));
             }

@@ -547,14 +547,14 @@ impl RingState {
             Call::Hear { member, visit, answer, .. } => {
                 self.hear(node, agenda, member, visit, answer);
             }
-            Call::Leave { member, visit, answer, .. } => {
-                self.leave(agenda, member, visit, answer);
+            Call::Leave { member, visit, note, answer, .. } => {
+                self.leave(agenda, member, (visit, note), answer);
             }
             Call::Accept { subscription, part, member, answer } => {
                 self.accept(node, agenda, &subscription.name, (part, member), answer);
             }
-            Call::PassOver { subscription, answer } => {
-                let wanted = super::state::WantedChange::PassOver(answer);
+            Call::PassOver { subscription, note, answer } => {
+                let wanted = super::state::WantedChange::PassOver(note, answer);
                 self.want(node, agenda, &subscription.name, wanted);
             }
             Call::Change { subscription, change, answer } => {

@@ -14,11 +14,17 @@ use super::event::{Cursor, RingEvent, RingEventKind};
 /// What happens in a subscription. Dropping it ends it.
 #[derive(Debug)]
 pub struct Feed {
+    begin: Cursor,
     events: mpsc::Receiver<Arc<RingEvent>>,
     last: Arc<Mutex<Option<RingEventKind>>>,
 }
 
 impl Feed {
+    /// The place after which it begins.
+    pub fn begin(&self) -> Cursor {
+        self.begin
+    }
+
     /// The next event, as soon as there is one. `None` after the last, which says why there is no other.
     pub async fn next(&mut self) -> Option<Arc<RingEvent>> {
         match self.events.recv().await {
@@ -48,7 +54,7 @@ impl Follower {
     pub(super) fn new(id: u64, cursor: Cursor) -> (Self, Feed) {
         let (events, inbox) = mpsc::channel(RING_FOLLOWER_EVENTS_MAX);
         let last = Arc::new(Mutex::new(None));
-        let feed = Feed { events: inbox, last: Arc::clone(&last) };
+        let feed = Feed { begin: cursor, events: inbox, last: Arc::clone(&last) };
         (Self { events, last, cursor, is_catching_up: false, id }, feed)
     }
 

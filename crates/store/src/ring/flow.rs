@@ -19,7 +19,7 @@ use super::key::Head;
 use super::key::{MEMBERS, read_head};
 use super::state::{AskedChange, AskedPart, Members, Mono, RingRecord, to_value};
 use super::view::{Kept, kept_after};
-use super::{RingError, RingId, SubscriptionId, setup};
+use super::{Note, RingError, RingId, SubscriptionId, noted, setup};
 use crate::machine::{Machine, within};
 use crate::session::Session;
 use crate::{Commit, CommitError, Condition, Entry, Hints, Range, ScanError, Store, Version};
@@ -311,12 +311,12 @@ impl Agenda {
         &mut self,
         ring: RingId,
         member: MemberName,
-        visit: Option<Visit>,
+        (visit, note): (Option<Visit>, Note),
         to: Answer<Visit>,
     ) {
         let (store, machine) = self.ends();
         self.go(async move {
-            let left = leave(&store, &machine, &ring, &member, visit);
+            let left = leave(&store, &machine, &ring, &member, (visit, &note));
             let left = within(&machine, RING_ANSWER_MAX * 5, left).await;
             let silent = || Err(RingError::Unknown("the store did not answer in time".into()));
             Done::Left { ring: ring.clone(), to, left: left.unwrap_or_else(silent) }
@@ -404,7 +404,7 @@ async fn leave(
     machine: &Arc<dyn Machine>,
     ring: &RingId,
     member: &MemberName,
-    mut visit: Option<Visit>,
+    (mut visit, note): (Option<Visit>, &Note),
 ) -> Result<Visit, RingError> {
     loop {
         let key = ring.member_key(member);
@@ -429,7 +429,7 @@ async fn leave(
             .when(setup::unmoved(key.clone(), found.as_ref()))
             .put(key, to_value(&mark))
             .put(ring.roll_key(), to_value(&RingRecord { at_ms: now_ms }));
-        match send(store, machine, commit).await {
+        match send(store, machine, noted(commit, note)).await {
             Ok(_) => return Ok(over),
             Err(CommitError::Conflict(why)) if *why.condition.key() == ring.ring_key() => {
                 return Err(RingError::NoRing(ring.clone()));

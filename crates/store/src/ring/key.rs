@@ -152,9 +152,9 @@ pub(super) fn read_member(key: &Key) -> Option<(RingId, &str)> {
     Some((ring, parts.next()?))
 }
 
-/// All heads of a project.
-pub(super) fn heads_of(project: &str) -> Range {
-    Range::prefix(&format!("{HEADS}{project}/"))
+/// The heads of a project's rings whose names begin so.
+pub(super) fn heads_of(project: &str, prefix: &str) -> Range {
+    Range::prefix(&format!("{HEADS}{project}/{prefix}"))
 }
 
 /// The name of a member, checked.

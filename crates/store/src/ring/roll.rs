@@ -24,7 +24,7 @@ use super::key::{Head, read_head};
 use super::node::RingNode;
 use super::setup::{at, unmoved};
 use super::state::{Members, RingRecord, RingState, SeenMember, Sponsored, from_value, to_value};
-use super::{Heard, RingError, RingEventKind};
+use super::{Heard, Note, RingError, RingEventKind};
 use crate::{Commit, CommitError, Condition, Entry, Key, ScanError, Version};
 
 /// After a conflict, the next try to write members; times how often there was one, up to eight.
@@ -91,7 +91,7 @@ impl RingState {
         &mut self,
         agenda: &mut Agenda,
         member: MemberName,
-        visit: Option<Visit>,
+        (visit, note): (Option<Visit>, Note),
         to: Answer<Visit>,
     ) {
         let is_this = |sponsored: &Sponsored| visit.is_none_or(|visit| sponsored.visit <= visit);
@@ -99,7 +99,7 @@ impl RingState {
             self.joining.remove(&member);
             self.forget(&member, |member, visit| RingError::VisitOver { member, visit });
         }
-        agenda.leave(self.id.clone(), member, visit, to);
+        agenda.leave(self.id.clone(), member, (visit, note), to);
     }
 
     /// Vouches for a member no more.

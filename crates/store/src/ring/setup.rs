@@ -4,6 +4,8 @@
 //! lands from then on; what else it had goes in pieces, by any server, and until all of it is gone the name cannot be used again.
 //! A subscription is told from others of its name by its generation, which is greater than every token that was ever given.
 
+use std::sync::Arc;
+
 use engine::instant::Instant;
 use engine::limits::{RING_ROOM_BYTES, RING_SUBSCRIPTIONS_MAX, RINGS_PER_PROJECT_MAX};
 use engine::ring::{MAIN, SubscriptionDraft, TurnRecord};
@@ -13,7 +15,7 @@ use super::call::{Call, Change};
 use super::key::{Head, generation_key, read_head};
 use super::state::{GenerationRecord, RingRecord, from_value, to_value};
 use super::view::{read, turn_record};
-use super::{Expected, Put, RingError, RingId, Rings, SubscriptionId};
+use super::{Expected, Put, RingError, RingId, Rings, SubscriptionId, noted};
 use crate::machine::within;
 use crate::session::Session;
 use crate::{Commit, CommitError, Condition, Entry, Key, Range, Store, Version};
@@ -106,7 +108,7 @@ pub(super) async fn create(
             .put(ring.roll_key(), to_value(&about))
             .put(generation_key(), to_value(&drawn.record))
             .put(main.turn_key(), to_value(&record));
-        match send(session, commit).await {
+        match send(session, noted(commit, &rings.note)).await {
             Ok(_) => return Ok(()),
             Err(CommitError::Conflict(why)) if *why.condition.key() == ring.ring_key() => {
                 return Err(RingError::RingExists(ring.clone()));
@@ -133,7 +135,8 @@ fn crowded() -> RingError {
     RingError::Unavailable("others changed the same again and again".to_owned())
 }
 
-pub(super) async fn delete(session: &Session, ring: &RingId) -> Result<(), RingError> {
+pub(super) async fn delete(rings: &Rings, ring: &RingId) -> Result<(), RingError> {
+    let session = &rings.session;
     let Some(found) = session.store().get(&ring.ring_key()).await? else {
         return Err(RingError::NoRing(ring.clone()));
     };
@@ -143,7 +146,7 @@ pub(super) async fn delete(session: &Session, ring: &RingId) -> Result<(), RingE
         .delete(ring.ring_key())
         .delete(ring.roll_key())
         .put(ring.sweep_key(), to_value(&about));
-    match send(session, commit).await {
+    match send(session, noted(commit, &rings.note)).await {
         Ok(_) => Ok(()),
         // Nobody writes it but who deletes it.
         Err(CommitError::Conflict(_)) => Err(RingError::NoRing(ring.clone())),
@@ -240,7 +243,8 @@ pub(super) async fn put(
             return Err(RingError::NoRing(id.ring.clone()));
         }
         if heads.iter().any(|entry| entry.key == id.turn_key()) {
-            let change = Change { draft: draft.clone(), config, expected };
+            let note = Arc::clone(&rings.note);
+            let change = Change { draft: draft.clone(), config, expected, note };
             let (change, subscription) = (Box::new(change), id.clone());
             return rings.call(|answer| Call::Change { subscription, change, answer }).await;
         }
@@ -266,7 +270,7 @@ pub(super) async fn put(
             .when(drawn.unmoved)
             .put(generation_key(), to_value(&drawn.record))
             .put(id.turn_key(), to_value(&record));
-        match send(session, commit).await {
+        match send(session, noted(commit, &rings.note)).await {
             Ok(_) => return Ok(Put::Created),
             Err(CommitError::Conflict(_)) => {}
             Err(CommitError::Unknown(why)) => {
@@ -295,10 +299,11 @@ pub(super) fn check_expected(record: &TurnRecord, expected: Expected) -> Result<
 }
 
 pub(super) async fn delete_subscription(
-    session: &Session,
+    rings: &Rings,
     id: &SubscriptionId,
     expected: Expected,
 ) -> Result<(), RingError> {
+    let session = &rings.session;
     for _ in 0..TRIES_MAX {
         let Some(entry) = session.store().get(&id.turn_key()).await? else {
             // Says which of the two is missing.
@@ -314,7 +319,7 @@ pub(super) async fn delete_subscription(
             .when(drawn.unmoved)
             .put(generation_key(), to_value(&GenerationRecord { last }))
             .delete(entry.key);
-        match send(session, commit).await {
+        match send(session, noted(commit, &rings.note)).await {
             Ok(_) => return clear_pages(session, id, record.generation).await,
             // It takes turns all the time.
             Err(CommitError::Conflict(_)) => {}

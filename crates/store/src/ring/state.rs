@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::call::{Answer, Call, Change};
 use super::feed::Follower;
-use super::{Cursors, Heard, OwnPart, Put, RingId, SubscriptionId};
+use super::{Cursors, Heard, Note, OwnPart, Put, RingId, SubscriptionId};
 use crate::{Value, Version};
 
 const FORMAT: Format = Format(1);
@@ -187,7 +187,7 @@ pub(super) struct AskedChange {
 
 /// Which.
 pub(super) enum WantedChange {
-    PassOver(Answer<String>),
+    PassOver(Note, Answer<String>),
     Change(Box<Change>, Answer<Put>),
 }
 

@@ -20,7 +20,7 @@ use super::key::{Head, read_head};
 use super::node::RingNode;
 use super::state::{Failed, Members, Mono, RingState, Subscription, from_value, to_value};
 use super::view::PageRecord;
-use super::{RingEventKind, SubscriptionId};
+use super::{RingEventKind, SubscriptionId, noted};
 use crate::{Class, Commit, CommitError, Condition, Entry, Version};
 
 /// The longest wait for a turn without a look at the wall clock.
@@ -337,6 +337,9 @@ impl RingState {
                 }
                 PutPage::Drop(number) => commit.delete(id.page_key(new.generation, number)),
             };
+        }
+        if let Purpose::Change(wanted, _) = &purpose {
+            commit = noted(commit, wanted.what.note());
         }
         subscription.is_busy = true;
         self.own_under_way += 1;

@@ -70,6 +70,8 @@ pub struct EntriesPage {
     pub events: Vec<Arc<RingEvent>>,
     /// What to go on after.
     pub next: Cursor,
+    /// Whether there are more already.
+    pub has_more: bool,
 }
 
 impl SubscriptionView {
@@ -99,14 +101,15 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(
     from_value(value).map_err(|why| RingError::Corrupt(format!("{key}: {why}")))
 }
 
-/// Up to so many rings of a project, in the order of their names, after this one.
+/// Up to so many rings of a project whose names begin so, in the order of their names, after this one.
 pub async fn list(
     store: &Store,
     project: &str,
+    prefix: &str,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<RingView>, RingError> {
-    let mut range = heads_of(project);
+    let mut range = heads_of(project, prefix);
     if let Some(after) = after {
         let after = RingId::new(project, after)?;
         // Behind all that begins with its name and a slash.
@@ -184,17 +187,30 @@ pub(super) async fn turn_record(
     }
 }
 
-/// Up to so many members of a ring, in the order of their names, after this one.
+/// How many members a ring has.
+pub async fn count_members(store: &Store, id: &RingId) -> Result<usize, RingError> {
+    let (mut count, mut pages) = (0, store.pages(Range::prefix(&id.members()), PAGE_ENTRIES_MAX));
+    while let Some(entries) = pages.next().await? {
+        for entry in entries {
+            let record: MemberRecord = read(&entry.key, &entry.value)?;
+            count += usize::from(record.session.is_some());
+        }
+    }
+    Ok(count)
+}
+
+/// Up to so many members of a ring whose names begin so, in the order of their names, after this one.
 pub async fn members(
     store: &Store,
     id: &RingId,
+    prefix: &str,
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<MemberView>, RingError> {
     if store.get(&id.ring_key()).await?.is_none() {
         return Err(RingError::NoRing(id.clone()));
     }
-    let mut range = Range::prefix(&id.members());
+    let mut range = Range::prefix(&format!("{}{prefix}", id.members()));
     if let Some(after) = after {
         range = range.after(&id.member_key(&key::check_member(after)?));
     }
@@ -241,7 +257,7 @@ pub async fn entries(
         next.number = entry.number();
         events.push(RingEvent::of_entry(&record, &config, entry));
     }
-    Ok(EntriesPage { events, next })
+    Ok(EntriesPage { events, next, has_more: entries.len() > limit })
 }
 
 /// Entries after a number, and the numbers of those that are not kept.

@@ -405,7 +405,7 @@ async fn who_is_silent_or_whose_server_is_gone_falls_out_and_nobody_else() {
     }
     gone.sort();
     assert_eq!(gone, ["orphan", "silent"]);
-    let members = guarded(view::members(&store, &ring, None, 10)).await.unwrap();
+    let members = guarded(view::members(&store, &ring, "", None, 10)).await.unwrap();
     assert_eq!(members.iter().map(|member| &*member.name).collect::<Vec<_>>(), ["anna", "found"]);
     assert!(tasks.try_join_next().is_none());
 }
@@ -465,7 +465,7 @@ async fn a_ring_that_is_deleted_is_gone_with_all_that_it_had() {
     let gone = guarded(server.rings.hear(&ring, "anna", None)).await;
     assert_eq!(gone, Err(RingError::NoRing(ring.clone())));
     guarded(server.rings.create(&ring, &draft("20ms"))).await.unwrap();
-    assert_eq!(guarded(view::members(&store, &ring, None, 10)).await.unwrap(), []);
+    assert_eq!(guarded(view::members(&store, &ring, "", None, 10)).await.unwrap(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

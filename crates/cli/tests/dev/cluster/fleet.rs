@@ -44,7 +44,7 @@ pub(in crate::dev) struct FleetServer {
 }
 
 /// Where a server runs, and what lies between it and its store.
-pub(super) enum Place {
+pub(in crate::dev) enum Place {
     /// Beside the test, with roads to its store, if any.
     Here(Vec<Road>),
     /// In a network of its own.
@@ -72,7 +72,7 @@ impl FleetServer {
 
 impl Fleet {
     /// Starts servers of these names, each on a store that it knows by a URL of its own, at its place.
-    pub(super) async fn start(store: &Store, servers: Vec<(&str, String, Place)>) -> Self {
+    pub(in crate::dev) async fn start(store: &Store, servers: Vec<(&str, String, Place)>) -> Self {
         Self::start_by(Path::new(WATCHBELL), store, servers).await
     }
 
@@ -160,7 +160,7 @@ impl Fleet {
     }
 
     /// Which packets are lost between a server in a network of its own and its store.
-    pub(super) fn lose(&self, name: &str, lost: Lost) {
+    pub(in crate::dev) fn lose(&self, name: &str, lost: Lost) {
         let Place::Island(island) = &self.servers[name].place else { panic!("{name} is here") };
         island.lose(lost);
     }

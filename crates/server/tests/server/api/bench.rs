@@ -153,6 +153,7 @@ impl Bench {
             events: Arc::default(),
             peers: peers.clone(),
             notifier,
+            rings: None,
             machine: clock.clone(),
             shards: SHARDS,
             cluster: CLUSTER,
