@@ -1939,6 +1939,11 @@ export interface components {
         FeedSpec: {
             /** @description The command that a worker is to run: the program, then its arguments. No shell is involved. */
             command?: components["schemas"]["CommandSpec"] | null;
+            /**
+             * Format: uint64
+             * @description With `next`: for so many workers; one, if it is not given.
+             */
+            count?: number | null;
             /** @description The handler that a worker is to call. */
             handler?: string | null;
             /** @description Only so many runs with the same key execute at a time: one, unless the queue says otherwise. */
@@ -1947,6 +1952,8 @@ export interface components {
             name: string;
             /** @description What the handler gets: any JSON of up to 100 KiB. */
             payload?: unknown;
+            /** @description How many workers it is for: `any`, the first that has room; `next`, so many whose turn it is; `all`. */
+            pick?: components["schemas"]["PickKind"] | null;
             /**
              * Format: uint64
              * @description From 0, which is claimed first, to 9; 5 if it is not given.
@@ -2493,6 +2500,8 @@ export interface components {
              */
             until?: string | null;
         };
+        /** @description How many workers of its queue a run is for. */
+        PickKind: "any" | "next" | "all";
         /** @description What is wrong with a request, or with the server. */
         Problem: {
             /** @description What is wrong this time, and what to do about it. */
@@ -2706,6 +2715,8 @@ export interface components {
             argv?: string[];
             /** @description Somebody has cancelled it, and its worker is being told. */
             cancelling?: boolean;
+            /** @description The worker that was chosen for it, if it is a part that has not ended. */
+            chosen?: string | null;
             /** @description The handler that it calls. Told of a run that has not ended, if it is asked for by its id. */
             handler?: string | null;
             /** @description Its concurrency key. */
@@ -2714,6 +2725,10 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+            /** @description The id of the run that it is a part of. */
+            part_of?: string | null;
+            /** @description Its parts, if it is for several workers, and these are chosen. Told if it is asked for by its id. */
+            parts?: components["schemas"]["RunPart"][];
             /** @description It is dead because too many workers died under it. */
             poison?: boolean;
             /**
@@ -3200,6 +3215,17 @@ export interface components {
             /** @description The run's id. */
             run: string;
         };
+        /** @description A part of a run: a worker is given it like a run. */
+        RunPart: {
+            /** @description The worker that was chosen for it. */
+            chosen: string;
+            /** @description Its id, by which it is found like a run. */
+            id: string;
+            /** @description Where it is, or how it ended. */
+            state: components["schemas"]["RunState"];
+            /** @description The worker that has it, or carried it out. */
+            worker?: string | null;
+        };
         /** @description How far a run has come. */
         RunProgress: {
             /**
@@ -3221,6 +3247,11 @@ export interface components {
         RunSpec: {
             /** @description The command that a worker is to run: the program, then its arguments. No shell is involved. */
             command?: components["schemas"]["CommandSpec"] | null;
+            /**
+             * Format: uint64
+             * @description With `next`: for so many workers; one, if it is not given.
+             */
+            count?: number | null;
             /** @description No worker gets it before so much time has passed. */
             delay?: string | null;
             /** @description What becomes of it when nobody knows whether a worker carried it out. */
@@ -3242,6 +3273,8 @@ export interface components {
             not_before?: string | null;
             /** @description What the handler gets: any JSON of up to 100 KiB. */
             payload?: unknown;
+            /** @description How many workers it is for: `any`, the first that has room; `next`, so many whose turn it is; `all`. */
+            pick?: components["schemas"]["PickKind"] | null;
             /**
              * Format: uint64
              * @description From 0, which is claimed first, to 9; 5 if it is not given.

@@ -120,5 +120,7 @@ fn feed(typed: FeedArgs, timeout: Option<String>) -> Result<Option<FeedSpec>, En
         priority: typed.priority,
         key: typed.concurrency_key,
         timeout,
+        pick: typed.pick,
+        count: typed.count,
     }))
 }

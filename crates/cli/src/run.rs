@@ -1,7 +1,7 @@
 //! `watchbell run`, and `watchbell trigger run`.
 
 use client::output::RunProgress;
-use client::run::{Run, RunKind, RunState, Skipped, Started};
+use client::run::{Run, RunKind, RunPart, RunState, Skipped, Started};
 use client::{ClientError, RunFilter};
 
 use crate::args::run::{RunIdArgs, RunListArgs};
@@ -214,6 +214,13 @@ fn command_text(argv: &[String]) -> String {
     }
 }
 
+/// A part of a run: whom it is for, where it is, and who had it if that was another.
+fn part_text(part: &RunPart) -> String {
+    let by = part.worker.as_deref().filter(|worker| *worker != part.chosen);
+    let by = by.map_or_else(String::new, |by| format!(", by {}", escape(by)));
+    format!("{}: {}{by}, {}", escape(&part.chosen), part.state.as_str(), part.id)
+}
+
 /// How far a run has come: `40 %, sending`.
 pub(crate) fn progress_text(progress: &RunProgress) -> String {
     let percent = progress.percent.map(|percent| format!("{percent} %"));
@@ -266,6 +273,17 @@ fn show_text(run: &Run) -> String {
         }
         if let Some(former) = &queued.redriven_from {
             row("redriven from", escape(former));
+        }
+    }
+    if let Some(queued) = &run.queued {
+        if let Some(whole) = &queued.part_of {
+            row("part of", escape(whole));
+        }
+        if let Some(chosen) = &queued.chosen {
+            row("chosen", escape(chosen));
+        }
+        for (number, part) in (1..).zip(&queued.parts) {
+            row(&format!("part {number}"), part_text(part));
         }
     }
     row(

@@ -48,6 +48,8 @@ fn spec(typed: SubmitArgs) -> Result<RunSpec, Ending> {
         delivery: typed.delivery,
         retry: typed.retry.spec(),
         timeout: typed.timeout,
+        pick: typed.pick,
+        count: typed.count,
         labels: typed.labels.into_iter().collect(),
     })
 }
@@ -89,14 +91,14 @@ mod tests {
         let line = "--handler welcome --priority 2 --not-before 2027-03-28T02:00:00+01:00 \
             --expires-after 1h --timeout 5m --concurrency-key k --unique-key u --unique-window 1d \
             --delivery at_most_once --retry-attempts 5 --retry-delay 2s --retry-backoff constant \
-            --retry-max-delay 1m --label team=billing --label tier=gold";
+            --retry-max-delay 1m --label team=billing --label tier=gold --pick next --count 3";
         let line: Vec<&str> = line.split_whitespace().collect();
         let expected = json!({
             "queue": "mail", "handler": "welcome", "payload": {"to": ["ann"]}, "priority": 2,
             "not_before": "2027-03-28T01:00:00Z", "expires_after": "1h", "timeout": "5m", "key": "k",
             "unique_key": "u", "unique_window": "1d", "delivery": "at_most_once",
             "retry": {"attempts": 5, "delay": "2s", "backoff": "constant", "max_delay": "1m"},
-            "labels": {"team": "billing", "tier": "gold"},
+            "labels": {"team": "billing", "tier": "gold"}, "pick": "next", "count": 3,
         });
         assert_eq!(sent(&[&line[..], &["--payload", r#"{"to": ["ann"]}"#]].concat()), expected);
         let least = json!({"queue": "mail", "handler": "welcome"});

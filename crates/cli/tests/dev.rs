@@ -30,6 +30,7 @@ mod dev {
     mod library;
     mod loss;
     mod outage;
+    mod pick;
     mod process;
     mod queue;
     mod queue_backlog;

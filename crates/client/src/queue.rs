@@ -68,6 +68,13 @@ pub struct RunSpec {
     /// How long an attempt may take; workers see to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
+    /// How many workers it is for: `any`, the first that has room; `next`, so many whose turn it is; `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pick: Option<PickKind>,
+    /// With `next`: for so many workers; one, if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))]
+    pub count: Option<u64>,
     /// Words by which it is found again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -106,6 +113,13 @@ pub struct FeedSpec {
     /// How long an attempt may take; workers see to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
+    /// How many workers it is for: `any`, the first that has room; `next`, so many whose turn it is; `all`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pick: Option<PickKind>,
+    /// With `next`: for so many workers; one, if it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))]
+    pub count: Option<u64>,
 }
 
 impl fmt::Debug for FeedSpec {
@@ -113,6 +127,20 @@ impl fmt::Debug for FeedSpec {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "FeedSpec({:?}, {:?})", self.name, self.handler)
     }
+}
+
+/// How many workers of its queue a run is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PickKind {
+    /// The first that has room.
+    #[default]
+    Any,
+    /// The next ones in turn, in the order of their names.
+    Next,
+    /// All of them.
+    All,
 }
 
 /// A command, as a worker runs it.

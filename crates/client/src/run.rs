@@ -91,6 +91,30 @@ pub struct QueuedPart {
     /// The id of the dead run that it is carried out again for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redriven_from: Option<String>,
+    /// Its parts, if it is for several workers, and these are chosen. Told if it is asked for by its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<RunPart>,
+    /// The id of the run that it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
+    /// The worker that was chosen for it, if it is a part that has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+}
+
+/// A part of a run: a worker is given it like a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RunPart {
+    /// Its id, by which it is found like a run.
+    pub id: String,
+    /// The worker that was chosen for it.
+    pub chosen: String,
+    /// The worker that has it, or carried it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Where it is, or how it ended.
+    pub state: RunState,
 }
 
 /// Slots that were skipped.

@@ -716,6 +716,18 @@ pub const WORKER_RUNS_SHOWN_MAX: usize = 1_000;
 /// Runs of a shard that one worker has at a time.
 pub const WORKER_RUNS_MAX: usize = 1_000;
 
+/// Most workers that one run is for, if it is for the next in turn.
+pub const PICK_COUNT_MAX: u8 = 64;
+
+/// Most workers of a queue that may be chosen, and so the most parts of a run that is for all of them.
+pub const PICK_WORKERS_MAX: usize = 1_000;
+
+/// A part of a run that its worker could have for so long, and has not taken, is anybody's, in milliseconds.
+pub const PART_PASSES_AFTER_MS: i64 = 10_000;
+
+/// Parts that are chosen anew before others of the shard have their turn: each run that has such is a record.
+pub const PARTS_PASSED_AT_ONCE: usize = 64;
+
 /// What a run of a queue is about is kept beside its place in the order up to this length, in bytes; longer ones have a
 /// record of their own, which nobody reads before they are claimed.
 pub const ACTION_INLINE_BYTES_MAX: usize = 1_024;

@@ -158,6 +158,14 @@ mutants! {
         QueuedNotActive: "A run that a queue has does not count as unfinished.",
         EnqueuedKept: "What was enqueued ahead is not taken back.",
     }
+    "Mutants of runs that have parts." PICK {
+        PositionUnwritten: "Whose turn it was last is in memory only.",
+        NotPassedOn: "What waits for a worker that is gone waits for it.",
+        PartsByName: "Of the parts of a run that are for one worker there is one.",
+        PartEndsApart: "That a part has ended is written after its end.",
+        ChosenUnread: "A successor does not read who was chosen, and chooses anew.",
+        FormerLifeKept: "What a former life of a worker had is taken for what its present one has.",
+    }
     "Mutants of holds." HOLD {
         StartWithoutMargin: "A program is started with whatever validity is left, and without a renewal since the claim.",
         ReleaseBeforeEmpty: "A claim is released when the program is told to end, not when nothing of it is left.",

@@ -147,7 +147,7 @@ pub struct Finished {
 }
 
 /// What is kept of a run because a queue had it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PastOfQueue {
     /// The name of the queue.
     pub name: Box<str>,
@@ -163,6 +163,26 @@ pub struct PastOfQueue {
     /// The dead run that it was carried out again for.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::id::text_option")]
     pub redriven_from: Option<RunId>,
+    /// The run of which it was a part.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::id::text_option")]
+    pub part_of: Option<RunId>,
+    /// What became of its parts, if it had such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Box<PastParts>>,
+}
+
+/// What became of the parts of a run. Each of them has a line of its own as well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastParts {
+    /// The number of the first; those of the others follow it.
+    pub first: u64,
+    /// The worker that was chosen for each.
+    pub workers: Vec<Box<str>>,
+    /// How each ended: see [`crate::queue::pick::letter`].
+    pub ends: String,
+    /// The workers that carried out parts that were another's, by the places of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<(usize, Box<str>)>,
 }
 
 /// Slots that were skipped: all of a generation in `from..=to`.

@@ -9,9 +9,12 @@
 //! - [`feed`]: what a trigger lets a queue have
 //! - [`filter`]: which runs somebody means who names none
 //! - [`given`]: what is recorded of a run that a worker has or had, and what follows from what happens to it
+//! - [`line`]: of the runs that wait, those that are for one worker each
 //! - [`meter`]: what was given and what ended lately
 //! - [`news`]: what those who watch are told
 //! - [`output`]: what a run prints, and how far it has come
+//! - [`parts`]: runs that have parts, in memory
+//! - [`pick`]: how many of a queue's workers a run is for, and which
 //! - [`rate`]: at most so many in any period
 //! - [`record`]: what is in the store
 //! - [`submitted`]: a run while it is unfinished, and where its records are
@@ -27,9 +30,12 @@ pub mod draft;
 pub mod feed;
 pub mod filter;
 pub mod given;
+pub mod line;
 pub mod meter;
 pub mod news;
 pub mod output;
+pub mod parts;
+pub mod pick;
 pub mod rate;
 pub mod record;
 pub mod submitted;

@@ -42,6 +42,7 @@
 //! - `queues`: the queues, and who works for them; `submit`: what people ask of them; `hear`: what workers say; `output`: what
 //!   runs print
 //! - `dead`: runs of queues that failed for good, and are redriven; `by_filter`: what is done to many runs of a queue at once
+//! - `pick`: which workers runs are for, and what comes of the parts of runs
 //! - `leave`: how attempts leave and end; `start`: when runs that wait go on; `run_property`: what an unfinished run is
 //! - `notify`: who is told what; `queue_alert`: queues in which runs wait for too long; `queue_sight`: what those who
 //!   watch and measure see of queues
@@ -72,6 +73,7 @@ mod name;
 mod notify;
 mod outbox;
 mod output;
+mod pick;
 mod project;
 mod prune;
 mod queue_alert;
@@ -113,6 +115,7 @@ pub use leave::{AttemptReport, Departure};
 use memory::{Delta, Memory, apply};
 use outbox::{Outbox, Unit};
 pub use output::{LiveOutput, OutputCall, OutputTaken, OutputView, ToldProgress};
+pub use pick::PartView;
 use queues::Queues;
 use record::{HeadRecord, Mark};
 use runs::Runs;

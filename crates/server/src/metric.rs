@@ -291,7 +291,10 @@ impl NodeMetrics {
             && run.notice.is_none()
         {
             let state = convert::end(run.end).as_str();
-            self.queue_ends.get_or_create(&QueueLabels { state }).inc();
+            // Of a run that had parts these are counted.
+            let had_parts = run.queue.as_ref().is_some_and(|queue| queue.parts.is_some());
+            let ends = if had_parts { 0 } else { 1 };
+            self.queue_ends.get_or_create(&QueueLabels { state }).inc_by(ends);
             // One that was submitted is of no slot.
             if run.generation.is_none() {
                 return;

@@ -41,17 +41,20 @@ struct SimArgs {
     /// Simulate one shard, most of whose triggers feed a queue
     #[arg(long, conflicts_with = "shard")]
     feeding: bool,
-    /// Simulate whole servers that share the shards
+    /// Simulate one shard, and workers for which runs are in turn
     #[arg(long, conflicts_with_all = ["shard", "feeding"])]
+    pick: bool,
+    /// Simulate whole servers that share the shards
+    #[arg(long, conflicts_with_all = ["shard", "feeding", "pick"])]
     fleet: bool,
     /// Let workers carry out runs of queues besides
     #[arg(long, requires = "fleet")]
     queues: bool,
     /// Simulate programs that are held on one machine at a time
-    #[arg(long, conflicts_with_all = ["shard", "feeding", "fleet"])]
+    #[arg(long, conflicts_with_all = ["shard", "feeding", "pick", "fleet"])]
     hold: bool,
     /// Simulate rings that several servers advance
-    #[arg(long, conflicts_with_all = ["shard", "feeding", "fleet", "hold"])]
+    #[arg(long, conflicts_with_all = ["shard", "feeding", "pick", "fleet", "hold"])]
     ring: bool,
     /// Let an ancestor of Watchbell hold them, of which nothing is promised, and tell how often two run at once
     #[arg(long, value_name = "WHICH", requires = "hold", value_parser = parse_ancestor, conflicts_with = "mutant")]
@@ -96,7 +99,8 @@ fn parse_mutant(text: &str) -> Result<Mutant, String> {
     let known = || {
         let of_leases = Mutant::LEASE.into_iter().chain(Mutant::HOLD);
         let of_leases = of_leases.chain(Mutant::RING);
-        of_leases.chain(Mutant::SHARD).chain(Mutant::QUEUE).chain(Mutant::FEED)
+        let of_shards = of_leases.chain(Mutant::SHARD).chain(Mutant::QUEUE).chain(Mutant::FEED);
+        of_shards.chain(Mutant::PICK)
     };
     known().find(|mutant| mutant.name() == text).ok_or_else(|| {
         let names: Vec<String> = known().map(Mutant::name).collect();
@@ -133,6 +137,8 @@ impl SimArgs {
     fn run(&self, seed: u64, tracing: Tracing) -> SeedResult {
         if self.shard {
             shard(ShardSetting::of(seed), self.mutant, tracing)
+        } else if self.pick {
+            pick(seed, self.mutant)
         } else if self.feeding {
             shard(ShardSetting::of(seed).feeding(), self.mutant, tracing)
         } else if self.fleet {
@@ -187,6 +193,7 @@ impl SimArgs {
         let bug = self.mutant.map(|bug| format!(" --mutant {}", bug.name())).unwrap_or_default();
         let kinds = [
             (self.shard, "--shard "),
+            (self.pick, "--pick "),
             (self.feeding, "--feeding "),
             (self.queues, "--fleet --queues "),
             (self.fleet, "--fleet "),
@@ -300,6 +307,25 @@ fn shard(setting: ShardSetting, bug: Option<Mutant>, tracing: Tracing) -> SeedRe
             (counts.skipped, "slots skipped"),
         ],
         trace: report.trace,
+    }
+}
+
+fn pick(seed: u64, bug: Option<Mutant>) -> SeedResult {
+    let report = sim::shard::pick::run(seed, bug);
+    let counts = report.counts;
+    SeedResult {
+        broken: report.violation,
+        hours: Duration::from_millis(counts.length).as_secs_f64() / 3_600.0,
+        counts: vec![
+            (counts.owners, "owners"),
+            (counts.killed, "workers killed"),
+            (counts.drained, "drained"),
+            (counts.chosen, "runs chosen for"),
+            (counts.parts, "parts"),
+            (counts.passed, "passed on"),
+            (counts.by_others, "carried out by others"),
+        ],
+        trace: String::new(),
     }
 }
 

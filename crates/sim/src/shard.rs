@@ -16,6 +16,7 @@ pub mod draft;
 pub mod node;
 pub mod oracle;
 pub mod owner;
+pub mod pick;
 pub mod promise;
 pub mod setting;
 pub mod shard_store;

@@ -12,6 +12,8 @@ mod history;
 mod hold;
 #[path = "sim/model.rs"]
 mod model;
+#[path = "sim/pick.rs"]
+mod pick;
 #[path = "sim/retention.rs"]
 mod retention;
 #[path = "sim/seed.rs"]

@@ -40,8 +40,9 @@ use crate::{
 const FORMAT: Format = Format(1);
 
 /// The format of heads of shards. It rises when a version of before would misread what a shard keeps, also where it does so by
-/// passing over records: format 1 knew neither dead runs of queues nor runs that share a record nor hosts that lag.
-pub const SHARD_HEAD: Format = Format(2);
+/// passing over records: format 1 knew neither dead runs of queues nor runs that share a record nor hosts that lag, and format 2
+/// no runs that have parts.
+pub const SHARD_HEAD: Format = Format(3);
 
 /// Tokens are microseconds since 1970, and chains count commits: neither ever gets here.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;

@@ -102,6 +102,8 @@ class Client:
         key: Optional[str] = None,
         unique_key: Optional[str] = None,
         unique_window: Optional[Length] = None,
+        pick: Optional[str] = None,
+        count: Optional[int] = None,
         labels: Optional[Mapping[str, str]] = None,
         idempotency_key: Optional[str] = None,
     ) -> Submitted:
@@ -124,6 +126,8 @@ class Client:
             key=key,
             unique_key=unique_key,
             unique_window=unique_window,
+            pick=pick,
+            count=count,
             labels=labels or {},
         )
         body = {"queue": queue, **spec.to_json()}

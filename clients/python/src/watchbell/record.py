@@ -53,6 +53,9 @@ class RunSpec:
     key: Optional[str] = None
     unique_key: Optional[str] = None
     unique_window: Optional[Length] = None
+    # For how many workers it is: "any", "next" with a count, or "all".
+    pick: Optional[str] = None
+    count: Optional[int] = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> Dict[str, Any]:
@@ -70,6 +73,8 @@ class RunSpec:
             key=self.key,
             unique_key=self.unique_key,
             unique_window=_length(self.unique_window),
+            pick=self.pick,
+            count=self.count,
             labels=dict(self.labels) or None,
         )
 
@@ -103,6 +108,16 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class RunPart:
+    """A part of a run that is for several workers: for whom it was chosen, and who has it or carried it out."""
+
+    id: str
+    chosen: str
+    worker: Optional[str]
+    state: str
+
+
+@dataclass(frozen=True)
 class QueuedPart:
     """What a run is as a run of a queue."""
 
@@ -119,6 +134,10 @@ class QueuedPart:
     # What it calls or runs: told of a run that has not ended, by `Client.run`.
     handler: Optional[str] = None
     argv: List[str] = field(default_factory=list)
+    # Its parts, told by `Client.run`; or the run that it is a part of, and the worker that was chosen for it.
+    parts: List[RunPart] = field(default_factory=list)
+    part_of: Optional[str] = None
+    chosen: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -290,6 +309,15 @@ def _read_queued(told: Json) -> QueuedPart:
         redriven_from=told.get("redriven_from"),
         handler=told.get("handler"),
         argv=told.get("argv", []),
+        parts=[_read_part(part) for part in told.get("parts", [])],
+        part_of=told.get("part_of"),
+        chosen=told.get("chosen"),
+    )
+
+
+def _read_part(told: Json) -> RunPart:
+    return RunPart(
+        id=told["id"], chosen=told["chosen"], worker=told.get("worker"), state=told["state"]
     )
 
 

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use client::queue::PickKind;
 use serde_json::Value;
 
 use super::submit::{json, variable};
+use super::trigger::word;
 
 /// A queue instead of a webhook.
 #[derive(Debug, clap::Args)]
@@ -54,6 +56,20 @@ pub(crate) struct FeedArgs {
         hide_short_help = true
     )]
     pub(crate) stdin: Option<String>,
+    /// For how many workers each run is: any, next or all [default: any]
+    ///
+    /// any: for the first that has room; next: for the next ones in turn, in the order of their names; all: for each of them.
+    #[arg(long, value_parser = word::<PickKind>, requires = "queue", help_heading = "Queue", hide_short_help = true)]
+    pub(crate) pick: Option<PickKind>,
+    /// With --pick next: for so many workers, up to 64 [default: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "pick",
+        help_heading = "Queue",
+        hide_short_help = true
+    )]
+    pub(crate) count: Option<u64>,
     /// From 0, which workers get first, to 9 [default: 5]
     #[arg(
         long,

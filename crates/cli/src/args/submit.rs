@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::ArgGroup;
 use client::Timestamp;
+use client::queue::PickKind;
 use client::spec::Delivery;
 use serde_json::Value;
 
@@ -39,6 +40,14 @@ pub(crate) struct SubmitArgs {
     /// From 0, which workers get first, to 9 [default: 5]
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u64>,
+    /// For how many workers it is: any, next or all [default: any]
+    ///
+    /// any: for the first that has room; next: for the next ones in turn, in the order of their names; all: for each of them.
+    #[arg(long, value_parser = word::<PickKind>)]
+    pub(crate) pick: Option<PickKind>,
+    /// With --pick next: for so many workers, up to 64 [default: 1]
+    #[arg(long, value_name = "N", requires = "pick")]
+    pub(crate) count: Option<u64>,
     /// A label to find it by; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,

@@ -276,7 +276,7 @@ impl RetryArgs {
 const FIELDS: &str = "name labels cron every phase at zone dialect gap fold start end limit jitter exclude webhook \
     method header secret_header content_type body timeout catch_up catch_up_cap overlap delivery \
     retry_attempts retry_delay retry_backoff retry_max_delay max_lateness pause_after \
-    alert_after notify command queue handler payload payload_file env dir stdin priority concurrency_key";
+    alert_after notify command queue handler payload payload_file env dir stdin priority concurrency_key pick count";
 
 /// List triggers in the order of their names
 #[derive(Debug, clap::Args)]

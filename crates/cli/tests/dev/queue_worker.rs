@@ -54,6 +54,14 @@ impl TestWorker {
         Ok(answer)
     }
 
+    /// Claims nothing, so that it is known to serve its queue.
+    pub(super) async fn claim_nothing(&mut self, client: &Client) {
+        for _ in 0..2 {
+            let request = self.request(0, 0);
+            self.send(client, &request).await.unwrap();
+        }
+    }
+
     /// Claims one run, as often as it takes.
     pub(super) async fn claim_one(&mut self, client: &Client) -> ClaimedRun {
         self.claim_some(client, 1).await.remove(0)

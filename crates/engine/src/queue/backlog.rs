@@ -18,12 +18,14 @@
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::hash::hash;
 use crate::instant::Instant;
 use crate::mutant::{self, Mutant};
 
 use super::chunked::ChunkedMap;
+use super::line::{Lines, Passing};
 
 /// The place of a run in the order of claims: the least is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,8 +83,10 @@ pub struct Backlog {
     delayed: ChunkedMap<(Instant, u64), (u8, Option<ConcurrencyKey>)>,
     /// Runs with a key that are due, ready or not.
     keyed: ChunkedMap<(ConcurrencyKey, ClaimOrder), ()>,
-    /// Runs that may be claimed.
+    /// Runs that anybody may claim.
     ready: ChunkedMap<ClaimOrder, ()>,
+    /// Runs that are for one worker each.
+    lines: Lines,
     expiring: BTreeSet<(Instant, u64)>,
     /// How many runs with a key execute, where any does.
     executing: HashMap<ConcurrencyKey, u32>,
@@ -98,6 +102,7 @@ impl Backlog {
             delayed: ChunkedMap::default(),
             keyed: ChunkedMap::default(),
             ready: ChunkedMap::default(),
+            lines: Lines::default(),
             expiring: BTreeSet::new(),
             executing: HashMap::new(),
         }
@@ -127,6 +132,12 @@ impl Backlog {
         }
     }
 
+    /// A run that is for one worker waits from now on.
+    pub fn insert_for(&mut self, run: &WaitingRun, worker: &Arc<str>, passing: Passing) {
+        self.lines.address(run.order.sequence, worker, passing);
+        self.insert(run);
+    }
+
     /// A run that was waiting waits no more.
     pub fn remove(&mut self, run: &WaitingRun) {
         let WaitingRun { order, key, expires } = *run;
@@ -135,12 +146,13 @@ impl Backlog {
             self.expiring.remove(&(expires, order.sequence));
         }
         if self.delayed.remove(&(order.due, order.sequence)).is_none() {
-            self.ready.remove(&order);
+            self.unready(&order);
             if let Some(key) = key {
                 self.keyed.remove(&(key, order));
                 self.ready_first_of(key);
             }
         }
+        self.lines.forget(&order);
     }
 
     /// A run with this key executes from now on.
@@ -185,6 +197,9 @@ impl Backlog {
             self.delayed.remove(&first);
             self.due(ClaimOrder { priority, due, sequence }, key);
         }
+        while let Some(order) = self.lines.take_passed(now) {
+            self.ready.insert(order, ());
+        }
     }
 
     /// The clock may have been set back: what is due later than now is not due.
@@ -198,15 +213,15 @@ impl Backlog {
         let keyed: Vec<_> = keyed.filter(|(_, order)| later(order)).collect();
         for (key, order) in keyed {
             self.keyed.remove(&(key, order));
-            self.ready.remove(&order);
+            self.unready(&order);
             self.ready_first_of(key);
             self.delayed.insert((order.due, order.sequence), (order.priority, Some(key)));
         }
         // Those with a key are gone from here.
         let plain = self.ready.range_from(Bound::Unbounded).map(|(order, ())| order);
-        let plain: Vec<_> = plain.filter(later).collect();
+        let plain: Vec<_> = plain.filter(later).chain(self.lines.later_than(now)).collect();
         for order in plain {
-            self.ready.remove(&order);
+            self.unready(&order);
             self.delayed.insert((order.due, order.sequence), (order.priority, None));
         }
     }
@@ -214,6 +229,17 @@ impl Backlog {
     /// The run that is claimed next, of those that were due when the backlog was last [advanced](Self::advance).
     pub fn first(&self) -> Option<ClaimOrder> {
         self.ready.first().map(|(order, ())| order)
+    }
+
+    /// The same, of what a worker may claim: what anybody may, and what is for it.
+    pub fn first_for(&self, worker: &Arc<str>) -> Option<ClaimOrder> {
+        let own = (!self.lines.is_empty()).then(|| self.lines.first_of(worker)).flatten();
+        self.first().into_iter().chain(own).min()
+    }
+
+    /// The runs that are for one worker each, and may be claimed by it.
+    pub fn lines(&self) -> &Lines {
+        &self.lines
     }
 
     /// Since when the oldest of the runs is due that may be claimed.
@@ -225,7 +251,7 @@ impl Backlog {
             next = self.ready.range_from(Bound::Excluded(after)).next().map(|(order, ())| order);
             Some(first.due)
         });
-        firsts.min()
+        firsts.chain(self.lines.oldest()).min()
     }
 
     /// A run that has expired, if there is one.
@@ -236,12 +262,13 @@ impl Backlog {
     /// When to look again: a run becomes due, or expires.
     pub fn next_wake(&self) -> Option<Instant> {
         let due = self.delayed.first().map(|((at, _), _)| at);
-        due.into_iter().chain(self.expiring.first().map(|(at, _)| *at)).min()
+        let expires = self.expiring.first().map(|(at, _)| *at);
+        due.into_iter().chain(expires).chain(self.lines.next_wake()).min()
     }
 
     /// Why a run is not among those that may be claimed.
     pub fn obstacle(&self, run: &WaitingRun) -> Option<Obstacle> {
-        if self.ready.contains_key(&run.order) {
+        if self.ready.contains_key(&run.order) || self.lines.contains(&run.order) {
             return None;
         }
         match run.key {
@@ -265,31 +292,48 @@ impl Backlog {
                 self.ready.insert(order, ());
             });
         } else {
+            self.make_ready(order);
+        }
+    }
+
+    /// A run may be claimed: by the worker that it is for, or by anybody.
+    fn make_ready(&mut self, order: ClaimOrder) {
+        let is_addressed = !self.lines.is_empty()
+            && (self.ready.contains_key(&order) || self.lines.insert(order, self.advanced_to));
+        if !is_addressed {
             self.ready.insert(order, ());
         }
+    }
+
+    fn unready(&mut self, order: &ClaimOrder) {
+        self.ready.remove(order);
+        self.lines.remove(order);
     }
 
     /// Of the runs with this key, exactly the first that is due is ready, if the key has room.
     fn ready_first_of(&mut self, key: ConcurrencyKey) {
         let of_key = self.keyed.range_from(Bound::Included((key, ClaimOrder::FIRST)));
         let mut of_key = of_key.map(|(keyed, ())| keyed).take_while(|(other, _)| *other == key);
-        let Some((_, first)) = of_key.next() else {
+        let (first, second) = (of_key.next(), of_key.next());
+        drop(of_key);
+        let (Some((_, first)), second) = (first, second.map(|(_, second)| second)) else {
             return;
         };
-        if let Some((_, second)) = of_key.next() {
-            self.ready.remove(&second);
+        if let Some(second) = second {
+            self.unready(&second);
         }
         if self.is_full(key) {
-            self.ready.remove(&first);
+            self.unready(&first);
         } else {
-            self.ready.insert(first, ());
+            self.make_ready(first);
         }
     }
 }
 
 impl ClaimOrder {
-    const FIRST: Self = Self { priority: 0, due: Instant(i64::MIN), sequence: 0 };
-    const LAST: Self = Self { priority: u8::MAX, due: Instant(i64::MAX), sequence: u64::MAX };
+    pub(super) const FIRST: Self = Self { priority: 0, due: Instant(i64::MIN), sequence: 0 };
+    pub(super) const LAST: Self =
+        Self { priority: u8::MAX, due: Instant(i64::MAX), sequence: u64::MAX };
 }
 
 #[cfg(test)]

@@ -320,6 +320,44 @@ impl Workers {
         self.by_queue.range((queue, 0)..=(queue, u64::MAX)).count()
     }
 
+    /// The workers that may be chosen for runs of a queue, and for how long each may be silent: those who claim from it and are there.
+    pub fn live(&self, queue: SerialId, now: Now) -> impl Iterator<Item = (Arc<str>, u32)> {
+        let known = self.known.iter();
+        let live = known.filter(move |(_, known)| self.claims_from(known, queue, now));
+        live.map(|(name, known)| (Arc::clone(name), known.lease_ms))
+    }
+
+    /// For how long a worker may be silent that may be chosen for runs of a queue.
+    pub fn lease_of_live(&self, worker: &str, queue: SerialId, now: Now) -> Option<u32> {
+        let known = self.known.get(worker).filter(|known| self.claims_from(known, queue, now));
+        known.map(|known| known.lease_ms)
+    }
+
+    /// Whether a worker that could be chosen for runs of a queue still can: it was not heard to claim from others, to drain or to be
+    /// silent. One that this owner has never heard has as long as one that it has.
+    pub fn may_be_live(&self, worker: &str, lease_ms: u32, queue: SerialId, now: Now) -> bool {
+        match self.known.get(worker).filter(|known| known.heard.is_some()) {
+            Some(known) => {
+                let claims = known.queues.is_empty() || known.queues.contains(&queue);
+                claims && !known.is_draining && self.is_heard(known, now)
+            }
+            None => now.steady.saturating_sub(self.listening_since) <= two_beats(lease_ms),
+        }
+    }
+
+    fn claims_from(&self, known: &KnownWorker, queue: SerialId, now: Now) -> bool {
+        known.queues.contains(&queue)
+            && known.heard.is_some()
+            && !known.is_draining
+            && self.is_heard(known, now)
+    }
+
+    /// Whether a worker was heard, or waited in vain, within two beats.
+    fn is_heard(&self, known: &KnownWorker, now: Now) -> bool {
+        let last = known.heard.max(known.answered).unwrap_or(0).max(self.listening_since);
+        known.waits.is_some() || now.steady.saturating_sub(last) <= two_beats(known.lease_ms)
+    }
+
     /// Whether one more worker may be known, who has this name.
     fn has_room_for(&self, worker: &str) -> bool {
         let of_project = self.of_project.get(project_of(worker)).copied().unwrap_or(0);
@@ -478,6 +516,21 @@ impl Workers {
             let after = if can_give { arrival } else { u64::MAX };
             let range = (Bound::Excluded((queue, after)), Bound::Unbounded);
             next = self.by_queue.range(range).next().copied();
+        }
+        // What is for one worker wakes that one alone.
+        for (queue, worker) in runs.addressed(now.wall) {
+            let arrival = self.known.get(&worker).and_then(|known| known.waits);
+            let claim = arrival.and_then(|arrival| self.waiting.get(&arrival));
+            if let (Some(arrival), Some(claim)) = (arrival, claim)
+                && claim.queues.contains(&queue)
+                && self.is_there(&claim.claimant, now)
+                && decided.has_room()
+            {
+                let given = give(&claim.claimant, &claim.queues, claim.free, runs, decided, now);
+                if !given.is_empty() {
+                    answers.extend(self.answer_waiting(arrival, given));
+                }
+            }
         }
         answers
     }

@@ -25,6 +25,7 @@ use crate::limits::{
 use crate::past::Finished;
 
 use super::backlog::ClaimOrder;
+use super::pick::RunRole;
 use super::submitted::{GivenPlace, RunPlace};
 
 /// How a run ended that can be redriven.
@@ -45,7 +46,8 @@ impl DeadRecord {
     /// Where its other records are.
     pub fn place(&self, queue: SerialId, sequence: u64) -> RunPlace {
         let order = ClaimOrder { priority: self.priority, due: self.due, sequence };
-        RunPlace { queue, order, has_body: self.has_body, given: GivenPlace::Nowhere }
+        let (given, role) = (GivenPlace::Nowhere, RunRole::Plain);
+        RunPlace { queue, order, has_body: self.has_body, given, role }
     }
 }
 
@@ -278,7 +280,8 @@ mod tests {
 
     fn dead_run(queue: SerialId, sequence: u64, at: i64) -> DeadRun {
         let order = ClaimOrder { priority: 5, due: Instant(1), sequence };
-        let place = RunPlace { queue, order, has_body: false, given: GivenPlace::Nowhere };
+        let (given, role) = (GivenPlace::Nowhere, RunRole::Plain);
+        let place = RunPlace { queue, order, has_body: false, given, role };
         let id = RunId::submitted(ShardId(3), sequence, Instant(1), 9);
         DeadRun { id, project: ProjectId(1), place, at: Instant(at) }
     }

@@ -84,6 +84,11 @@ impl Decided {
         if runs.place(sequence).is_none() {
             return false;
         }
+        let parts = runs.parts(sequence);
+        if !parts.is_empty() {
+            parts.into_iter().for_each(|part| _ = self.cancel(runs, part));
+            return true;
+        }
         match runs.given(sequence).filter(|record| record.is_running()) {
             None => {
                 let untold = runs.given(sequence).and_then(|record| record.untold());

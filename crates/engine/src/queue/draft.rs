@@ -22,6 +22,7 @@ use crate::trigger::draft::{object, once};
 use crate::trigger::{BadField, Labels, RetryDraft, check_name, read};
 
 use super::given::GivenPolicy;
+use super::pick::Pick;
 use super::rate::RateLimit;
 use super::record::{LeaseKind, QueueSettings};
 use super::submitted::UniqueKey;
@@ -59,6 +60,10 @@ pub struct RunDraft {
     pub retry: Option<RetryDraft>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pick: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
     #[serde(deserialize_with = "once::map", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
@@ -147,6 +152,7 @@ impl RunDraft {
         let delivery = self.delivery.as_deref();
         let delivery = faults.word("/delivery", delivery, Delivery::default(), &DELIVERIES);
         let retry = build_retry(self.retry.as_ref(), &mut faults);
+        let pick = Pick::build(self.pick.as_deref(), self.count, &mut faults);
         let labels = Labels::of(&self.labels).unwrap_or_else(|found| {
             faults.0.extend(found);
             Labels::default()
@@ -162,6 +168,7 @@ impl RunDraft {
                 labels,
                 policy: GivenPolicy { delivery, retry },
                 timeout_ms,
+                pick,
                 action,
             }),
             _ => Err(faults.0),

@@ -18,6 +18,7 @@ use crate::trigger::draft::object;
 use crate::trigger::{BadField, check_name};
 
 use super::draft::{CommandDraft, RunDraft};
+use super::pick::Pick;
 
 /// What a trigger lets a queue have, as a person writes it.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -38,6 +39,10 @@ pub struct FeedDraft {
     pub key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pick: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
 }
 
 /// Any JSON, as it was written. Two are equal if they are written alike.
@@ -75,6 +80,9 @@ pub struct FeedForm {
     /// How long an attempt may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// For how many workers each of its runs is.
+    #[serde(default, skip_serializing_if = "Pick::is_any")]
+    pub pick: Pick,
 }
 
 impl FeedForm {
@@ -121,6 +129,8 @@ impl FeedDraft {
             priority: self.priority,
             key: self.key.clone(),
             timeout: self.timeout.clone(),
+            pick: self.pick.clone(),
+            count: self.count,
             ..RunDraft::default()
         };
         // No field that has to do with time is handed on, so any instant will do.
@@ -130,9 +140,9 @@ impl FeedDraft {
             faults.0.extend(found.into_iter().map(below));
         });
         let run = run.ok().filter(|_| is_named)?;
-        let (queue, priority, key, timeout_ms) =
-            (name.into(), run.priority, run.key, run.timeout_ms);
-        let form = Arc::new(FeedForm { queue, priority, key, timeout_ms });
+        let (queue, priority, key, timeout_ms, pick) =
+            (name.into(), run.priority, run.key, run.timeout_ms, run.pick);
+        let form = Arc::new(FeedForm { queue, priority, key, timeout_ms, pick });
         Some(Feed { form, action: run.action.get().into() })
     }
 }

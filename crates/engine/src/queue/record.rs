@@ -31,6 +31,7 @@ use crate::shard::record::Pause;
 
 use super::backlog::ClaimOrder;
 use super::given::GivenPolicy;
+use super::pick::Pick;
 use super::rate::{RateLimit, RateWindow};
 use super::submitted::{NamedKey, RunDetails, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
 use super::unfinished::QueueLimits;
@@ -137,6 +138,9 @@ pub struct QueuedRecord {
     /// The dead run that it is carried out again for.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::id::text_option")]
     pub redriven_from: Option<RunId>,
+    /// For how many workers it is.
+    #[serde(default, skip_serializing_if = "Pick::is_any")]
+    pub pick: Pick,
     /// What a worker is to do; none, if that has a record of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<Box<RawValue>>,
@@ -165,6 +169,8 @@ struct QueuedFields {
     #[serde(default, with = "crate::id::text_option")]
     redriven_from: Option<RunId>,
     #[serde(default)]
+    pick: Pick,
+    #[serde(default)]
     action: Option<Box<RawValue>>,
 }
 
@@ -180,6 +186,7 @@ impl From<QueuedFields> for QueuedRecord {
             policy: GivenPolicy { delivery: read.delivery, retry: read.retry },
             timeout_ms: read.timeout_ms,
             redriven_from: read.redriven_from,
+            pick: read.pick,
             action: read.action,
         }
     }
@@ -254,6 +261,7 @@ impl QueuedRecord {
             born: self.born,
             has_body: self.has_body(),
             policy: self.policy,
+            role: self.pick.role(),
             details: (!is_plain).then(|| Arc::new(details)),
         }
     }
@@ -416,6 +424,7 @@ pub fn queue_name_key(project: ProjectId, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::pick::RunRole;
     use crate::queue::submitted::GivenPlace;
     use crate::record::{Format, decode, encode};
 
@@ -426,6 +435,7 @@ mod tests {
             order: ClaimOrder { priority, due: Instant(due), sequence },
             has_body: false,
             given: GivenPlace::Nowhere,
+            role: RunRole::Plain,
         };
         let places =
             [place(0, 2_000, 9), place(1, 999, 3), place(1, 1_000, 1), place(1, 1_000, 12)];
@@ -473,6 +483,7 @@ mod tests {
             policy: GivenPolicy::default(),
             timeout_ms: None,
             redriven_from: None,
+            pick: Pick::Any,
             action: RawValue::from_string(format!("\"{}\"", "x".repeat(len - 2))).ok(),
         };
         assert!(!record(ACTION_INLINE_BYTES_MAX).has_body());

@@ -9,6 +9,7 @@ use crate::instant::Instant;
 
 use super::backlog::{ClaimOrder, ConcurrencyKey};
 use super::given::GivenPolicy;
+use super::pick::RunRole;
 
 /// What a shard has to know of a run while it is unfinished. What it is about is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct SubmittedRun {
     pub has_body: bool,
     /// By which rules it is given again.
     pub policy: GivenPolicy,
+    /// Whether it has parts, or is one.
+    pub role: RunRole,
     /// What not every run has.
     pub details: Option<Arc<RunDetails>>,
 }
@@ -99,6 +102,8 @@ pub struct RunPlace {
     pub has_body: bool,
     /// Where is recorded that it was given.
     pub given: GivenPlace,
+    /// Whether it has parts, or is one: what a part is about lies with its run.
+    pub role: RunRole,
 }
 
 /// Where is recorded that a run was given.

@@ -6,6 +6,8 @@
 //! A million runs may wait, so little is known of each: its place in the order, when it came, and what it shares with
 //! others. What few runs have, such as an end of their time or labels, is beside them; what a run is about is in the store.
 
+mod part;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::Hash;
 use std::ops::Bound;
@@ -18,6 +20,9 @@ use crate::mutant::{Mutant, pick};
 use super::backlog::{Backlog, ClaimOrder, ConcurrencyKey, Obstacle, WaitingRun};
 use super::chunked::ChunkedMap;
 use super::given::{ClaimedRecord, GivenPolicy, GivenRecord};
+use super::line::{NOBODY, Passing};
+use super::parts::Wholes;
+use super::pick::{ChosenRecord, PartEndsRecord, Pick, RunRole};
 use super::rate::{RateLimit, RateWindow};
 use super::submitted::{GivenPlace, RunDetails, RunPlace, SubmittedRun};
 
@@ -51,6 +56,10 @@ pub enum QueueDelta {
     Claimed(Arc<ClaimedRecord>),
     /// No run shares the record any more of which this one was the first.
     ClaimedGone(u64),
+    /// The workers of a run's parts are chosen, or others are for some that are unfinished.
+    Chosen(u64, Arc<ChosenRecord>),
+    /// So parts of a run have ended.
+    PartsEnded(u64, Arc<PartEndsRecord>),
     /// A run is past.
     Ended(RunPlace),
 }
@@ -71,6 +80,10 @@ pub enum WaitReason {
     },
     /// It is given to the next worker that has room for it, after those before it.
     NoWorker,
+    /// It is for one worker, which has not claimed it yet.
+    ItsWorker,
+    /// It is for workers in turn, and there is none to be chosen.
+    NobodyToChoose,
 }
 
 /// How many runs of a queue are where.
@@ -93,6 +106,8 @@ pub struct UnfinishedRuns {
     /// What runs share.
     classes: HashSet<Arc<RunClass>>,
     details: HashSet<Arc<RunDetails>>,
+    /// Runs that have parts.
+    wholes: Wholes,
     /// Runs that workers have, by the worker's name. Who has none is not among them.
     by_worker: BTreeMap<Arc<str>, BTreeSet<u64>>,
     /// How many runs share a record, by the first run of it.
@@ -129,6 +144,7 @@ struct RunClass {
     policy: GivenPolicy,
     priority: u8,
     has_body: bool,
+    role: RunRole,
 }
 
 impl UnfinishedRuns {
@@ -142,6 +158,8 @@ impl UnfinishedRuns {
             QueueDelta::Given(sequence, record) => self.give(*sequence, record),
             QueueDelta::Claimed(claimed) => self.claimed(claimed),
             QueueDelta::ClaimedGone(first) => drop(self.shared.remove(first)),
+            QueueDelta::Chosen(whole, chosen) => self.choose(*whole, chosen),
+            QueueDelta::PartsEnded(whole, ends) => self.end_parts(*whole, ends),
             QueueDelta::Ended(place) => self.end(place.order.sequence),
         }
     }
@@ -183,6 +201,7 @@ impl UnfinishedRuns {
             born: run.born,
             has_body: run.class.has_body,
             policy: run.class.policy,
+            role: run.class.role,
             details: run.details.clone(),
         })
     }
@@ -209,6 +228,7 @@ impl UnfinishedRuns {
             order: run.order(sequence),
             has_body: run.class.has_body,
             given: run.given_place(),
+            role: run.class.role,
         })
     }
 
@@ -290,8 +310,16 @@ impl UnfinishedRuns {
     pub fn why(&self, sequence: u64, now: Instant) -> Option<WaitReason> {
         let run = self.runs.get(&sequence)?;
         let queue = self.queues.get(&run.class.queue)?;
+        if self.is_chosen(sequence) {
+            return None;
+        }
         let obstacle = queue.backlog.obstacle(&run.waiting(sequence)?).map(WaitReason::Obstacle);
-        Some(queue.closed(now).or(obstacle).unwrap_or(WaitReason::NoWorker))
+        let for_whom = match run.class.role {
+            RunRole::Plain => WaitReason::NoWorker,
+            RunRole::Whole(_) => WaitReason::NobodyToChoose,
+            RunRole::Part => WaitReason::ItsWorker,
+        };
+        Some(queue.closed(now).or(obstacle).unwrap_or(for_whom))
     }
 
     /// Why nothing of a queue is given, whatever waits in it.
@@ -301,7 +329,10 @@ impl UnfinishedRuns {
 
     /// The first run of a queue that could be given.
     pub fn first(&self, queue: SerialId) -> Option<u64> {
-        self.queues.get(&queue)?.backlog.first().map(|order| order.sequence)
+        let backlog = &self.queues.get(&queue)?.backlog;
+        let addressed =
+            || backlog.lines().workers().next().and_then(|it| backlog.lines().first_of(it));
+        backlog.first().or_else(addressed).map(|order| order.sequence)
     }
 
     /// Runs after this number, in the order of their numbers.
@@ -372,9 +403,12 @@ impl UnfinishedRuns {
     fn submit(&mut self, run: &SubmittedRun) {
         let ClaimOrder { priority, due, sequence } = run.order;
         self.end(sequence);
-        let SubmittedRun { queue, policy, has_body, born, .. } = *run;
-        let class =
-            share(&mut self.classes, Arc::new(RunClass { queue, policy, priority, has_body }));
+        let SubmittedRun { queue, policy, has_body, born, role, .. } = *run;
+        let class = RunClass { queue, policy, priority, has_body, role };
+        let class = share(&mut self.classes, Arc::new(class));
+        if let RunRole::Whole(pick) = role {
+            self.wholes.insert(sequence, pick);
+        }
         let details = run.details.as_ref().map(|details| {
             // Nobody else has the same.
             let is_own = details.unique.is_some() || details.redriven_from.is_some();
@@ -423,7 +457,11 @@ impl UnfinishedRuns {
     }
 
     fn end(&mut self, sequence: u64) {
+        for part in self.parts(sequence) {
+            self.end(part);
+        }
         self.leave(sequence);
+        self.wholes.remove(sequence);
         if let Some(run) = self.runs.remove(&sequence) {
             self.queue(run.class.queue).long -= usize::from(run.class.has_body);
             self.unshare(run.given);
@@ -436,12 +474,29 @@ impl UnfinishedRuns {
 
     /// Counts a run where it is: in the backlog, or with its worker.
     fn enter(&mut self, sequence: u64) {
+        let is_chosen = self.is_chosen(sequence);
         let Some(run) = self.runs.get(&sequence) else {
             return;
         };
         let queue = self.queues.entry(run.class.queue).or_default();
         match (run.waiting(sequence), &run.given) {
-            (Some(waiting), _) => queue.backlog.insert(&waiting),
+            (Some(waiting), _) => match run.class.role {
+                RunRole::Plain => queue.backlog.insert(&waiting),
+                // Nobody is given a run that has parts: it waits for nobody once they are chosen.
+                RunRole::Whole(_) if is_chosen => {}
+                RunRole::Whole(_) => {
+                    queue.backlog.insert_for(&waiting, &NOBODY.into(), Passing::Never);
+                }
+                RunRole::Part => match self.wholes.worker(sequence) {
+                    Some((Pick::Any | Pick::Next(_), worker)) => {
+                        queue.backlog.insert_for(&waiting, worker, Passing::InTime);
+                    }
+                    Some((Pick::All, worker)) => {
+                        queue.backlog.insert_for(&waiting, worker, Passing::Never);
+                    }
+                    None => unreachable!("a part has a run, and a worker"),
+                },
+            },
             (None, Some(given)) => {
                 queue.executing += 1;
                 run.key().into_iter().for_each(|key| queue.backlog.began(key));
@@ -458,11 +513,13 @@ impl UnfinishedRuns {
 
     /// Counts a run no more where it was.
     fn leave(&mut self, sequence: u64) {
+        let is_chosen = self.is_chosen(sequence);
         let Some(run) = self.runs.get(&sequence) else {
             return;
         };
         let queue = self.queues.entry(run.class.queue).or_default();
         match (run.waiting(sequence), &run.given) {
+            (Some(_), _) if is_chosen => {}
             (Some(waiting), _) => queue.backlog.remove(&waiting),
             (None, Some(given)) => {
                 queue.executing -= 1;
@@ -547,45 +604,4 @@ impl QueueState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_runs_share_is_there_once_and_goes_with_the_last_of_them() {
-        let mut known = HashSet::new();
-        let shared: Vec<_> =
-            (0..100).map(|number| share(&mut known, Arc::new(number % 7))).collect();
-        assert_eq!(known.len(), 7);
-        assert!(Arc::ptr_eq(&shared[0], &shared[7]));
-        for number in 0..10_000 {
-            share(&mut known, Arc::new(number));
-            assert!(known.len() <= 32, "{}", known.len());
-        }
-        assert!((0..7).all(|number| known.contains(&number)));
-    }
-
-    #[test]
-    fn what_runs_shared_goes_when_they_are_gone_though_no_others_come() {
-        let mut runs = UnfinishedRuns::default();
-        let run = |sequence| SubmittedRun {
-            queue: SerialId(1),
-            order: ClaimOrder { priority: 5, due: Instant(1), sequence },
-            born: Instant(1),
-            has_body: false,
-            policy: GivenPolicy::default(),
-            details: Some(Arc::new(RunDetails {
-                labels: Some(format!("n={sequence}").into()),
-                ..RunDetails::default()
-            })),
-        };
-        let all = 10_000;
-        (1..=all).for_each(|number| runs.apply(&QueueDelta::Submitted(run(number))));
-        assert_eq!(runs.details.len(), runs.len());
-        for number in 1..=all {
-            let place = runs.place(number).unwrap();
-            runs.apply(&QueueDelta::Ended(place));
-            assert!(runs.details.len() <= 2 * runs.len() + UNSHARED_MAX, "{}", runs.details.len());
-        }
-        assert!(runs.details.capacity() < 8_192, "{}", runs.details.capacity());
-    }
-}
+mod tests;

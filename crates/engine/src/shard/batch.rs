@@ -10,10 +10,12 @@ use serde::Serialize;
 use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::OPEN_RUNS_MAX;
+use crate::mutant::{Mutant, active};
 use crate::past::exception::exception_key;
 use crate::past::{Line, Segment};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_key};
+use crate::queue::pick::{PicksRecord, RunRole, chosen_key, part_ends_key, picks_key};
 use crate::queue::record::{self as queue, BodyRecord, QueueNameRecord, RateRecord};
 use crate::queue::submitted::{GivenPlace, RunPlace};
 use crate::queue::unfinished::QueueDelta;
@@ -22,7 +24,7 @@ use crate::record::encode;
 use super::memory::Delta;
 use super::outbox::Unit;
 use super::queues::QueuedRun;
-use super::record::{self, FORMAT, HeadRecord, LagRecord, NameRecord};
+use super::record::{self, FORMAT, HeadRecord, LagRecord, NameRecord, TriggerState};
 
 /// What a commit of a shard writes.
 #[derive(Debug)]
@@ -93,7 +95,8 @@ enum PutPlace {
 impl PutPlace {
     fn into_key(self, shard: ShardId) -> String {
         let given = GivenPlace::Nowhere;
-        let place = |queue, order| RunPlace { queue, order, has_body: false, given };
+        let role = RunRole::Plain;
+        let place = |queue, order| RunPlace { queue, order, has_body: false, given, role };
         match self {
             Self::Key(key) => key,
             Self::Body(queue, order) => queue::body_key(shard, &place(queue, order)),
@@ -154,7 +157,14 @@ impl Pile {
                 let name = record::name_key(id.project, &written.1.name);
                 self.put(name, &NameRecord { id });
             }
-            Delta::State(serial, state) => self.put(record::state_key(shard, *serial), state),
+            Delta::State(serial, state) => {
+                let key = record::state_key(shard, *serial);
+                if active(Mutant::PositionUnwritten) {
+                    self.put(key, &TriggerState { position: None, ..state.clone() });
+                } else {
+                    self.put(key, state);
+                }
+            }
             Delta::Gone(id, name) => {
                 self.delete(record::trigger_key(shard, id.serial));
                 self.delete(record::state_key(shard, id.serial));
@@ -178,6 +188,7 @@ impl Pile {
             Delta::QueueGone(id, name) => {
                 self.delete(queue::queue_key(shard, id.serial));
                 self.delete(queue::rate_key(shard, id.serial));
+                self.delete(picks_key(shard, id.serial));
                 self.delete(queue::queue_name_key(id.project, name));
             }
             Delta::Submitted(run) => self.add_queued(run),
@@ -190,6 +201,12 @@ impl Pile {
                 if place.has_body {
                     self.write(PutPlace::Body(place.queue, place.order), None);
                 }
+            }
+            Delta::Picks(queue, picks) => {
+                let unwritten = active(Mutant::PositionUnwritten);
+                let position = if unwritten { Box::default() } else { picks.position.clone() };
+                let picks = PicksRecord { position, workers: picks.workers.clone() };
+                self.put(picks_key(shard, *queue), &picks);
             }
             Delta::Unique(queue, unique) => {
                 self.put(queue::unique_key(shard, *queue, &unique.key), &**unique);
@@ -219,8 +236,11 @@ impl Pile {
 
     /// What the run was about stays where it is.
     fn add_dead(&mut self, shard: ShardId, dead: &DeadRun, record: &DeadRecord) {
-        let RunPlace { queue, order, given, .. } = dead.place;
+        let RunPlace { queue, order, given, role, .. } = dead.place;
         self.put(dead_key(shard, queue, order.sequence), record);
+        if role.is_whole() {
+            self.forget_parts(shard, order.sequence);
+        }
         if given == GivenPlace::Own {
             self.write(PutPlace::Given(order.sequence), None);
         }
@@ -241,8 +261,22 @@ impl Pile {
                 let given = window.clone();
                 self.put(queue::rate_key(shard, *queue), &RateRecord { given });
             }
+            QueueDelta::Chosen(whole, chosen) => {
+                self.put(chosen_key(shard, *whole), &**chosen);
+            }
+            QueueDelta::PartsEnded(whole, ends) => {
+                self.put(part_ends_key(shard, *whole), &**ends);
+            }
             QueueDelta::Ended(place) => {
-                self.write(PutPlace::Queued(place.queue, place.order), None);
+                match place.role {
+                    // Its run says what it is.
+                    RunRole::Part => {}
+                    RunRole::Plain => self.write(PutPlace::Queued(place.queue, place.order), None),
+                    RunRole::Whole(_) => {
+                        self.write(PutPlace::Queued(place.queue, place.order), None);
+                        self.forget_parts(shard, place.order.sequence);
+                    }
+                }
                 if place.has_body {
                     self.write(PutPlace::Body(place.queue, place.order), None);
                 }
@@ -253,6 +287,12 @@ impl Pile {
             // These follow from records that are written as such.
             QueueDelta::Limits(..) | QueueDelta::NoQueue(_) | QueueDelta::Submitted(_) => {}
         }
+    }
+
+    /// Which parts a run had is known no more.
+    fn forget_parts(&mut self, shard: ShardId, whole: u64) {
+        self.delete(chosen_key(shard, whole));
+        self.delete(part_ends_key(shard, whole));
     }
 
     fn add_line(&mut self, line: &Line) {

@@ -86,8 +86,10 @@ impl Shard {
                 break;
             }
             last = sequence;
-            let given = runs.given(sequence).map(|given| &**given);
+            let given = self.told_of(sequence).map(|given| &**given);
+            // A run is meant with all of its parts.
             let is_meant = runs.queue_of(sequence) == Some(queue)
+                && runs.part(sequence).is_none()
                 && !given.is_some_and(|given| given.cancel)
                 && runs.get(sequence).is_some_and(|run| filter.takes(&run, given));
             if is_meant {

@@ -165,7 +165,7 @@ impl Shard {
             return None;
         }
         let (queue, key, timeout_ms) = (queue.name.clone(), record.key.clone(), record.timeout_ms);
-        let form = Arc::new(FeedForm { queue, priority, key, timeout_ms });
+        let form = Arc::new(FeedForm { queue, priority, key, timeout_ms, pick: record.pick });
         let action = record.action.as_ref()?.get().into();
         let time = record.expires.and_then(|at| u64::try_from(at.0 - now.wall.0).ok());
         let GivenPolicy { delivery, retry } = record.policy;

@@ -22,6 +22,7 @@ use crate::policy::{Delivery, Overlap};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::dead::{DeadRecord, DeadRun, dead_at};
 use crate::queue::given::{ClaimedRecord, GivenRecord};
+use crate::queue::pick::{ChosenRecord, PartEndsRecord, PicksRecord};
 use crate::queue::record::{self as queue, QueueRecord, QueuedRecord, RateRecord, UniqueRecord};
 use crate::queue::submitted::{GivenPlace, RunPlace};
 use crate::queue::unfinished::QueueDelta;
@@ -206,13 +207,41 @@ impl Loading {
         let record: QueuedRecord = read(key, bytes)?;
         if let Some((queue, order)) = place {
             let (has_body, given) = (record.has_body(), GivenPlace::Nowhere);
-            let place = RunPlace { queue, order, has_body, given };
+            let place = RunPlace { queue, order, has_body, given, role: record.pick.role() };
             self.apply(&Delta::Submitted(Box::new(QueuedRun { place, record: record.into() })));
         }
         Ok(())
     }
 
-    /// What is recorded of runs that were given together. To be read after the runs, and before what is recorded of each.
+    /// Which workers of a queue may be chosen. To be read after the queue.
+    pub fn picks(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: PicksRecord = read(key, bytes)?;
+        if let Some(queue) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.apply(&Delta::Picks(queue, record.into()));
+        }
+        Ok(())
+    }
+
+    /// For whom the parts of a run are. To be read after the runs.
+    pub fn chosen(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: ChosenRecord = read(key, bytes)?;
+        let whole = key.rsplit('/').next().and_then(|text| text.parse().ok());
+        if let Some(whole) = pick(Mutant::ChosenUnread, whole, None) {
+            self.apply(&Delta::Queued(QueueDelta::Chosen(whole, record.into())));
+        }
+        Ok(())
+    }
+
+    /// How parts of a run ended. To be read after for whom they are.
+    pub fn part_ends(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
+        let record: PartEndsRecord = read(key, bytes)?;
+        if let Some(whole) = key.rsplit('/').next().and_then(|text| text.parse().ok()) {
+            self.apply(&Delta::Queued(QueueDelta::PartsEnded(whole, record.into())));
+        }
+        Ok(())
+    }
+
+    /// What is recorded of runs that were given together. To be read after the runs and their parts, and before what is recorded of each.
     pub fn claimed(&mut self, key: &str, bytes: &[u8]) -> Result<(), LoadError> {
         let ClaimedRecord { runs, given } = read(key, bytes)?;
         let first = key.rsplit('/').next().and_then(|text| text.parse().ok());

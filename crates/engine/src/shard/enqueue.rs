@@ -29,6 +29,7 @@ use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::Decided;
 use crate::queue::feed::Feed;
 use crate::queue::given::GivenPolicy;
+use crate::queue::pick::Pick;
 use crate::queue::record::{QueueRecord, QueuedRecord};
 use crate::queue::submitted::TriggerSlot;
 use crate::queue::unfinished::QueueDelta;
@@ -37,7 +38,7 @@ use crate::target::Target;
 use super::change::ITSELF;
 use super::command::Rejection;
 use super::memory::Delta;
-use super::record::{Mark, RunRecord, RunState};
+use super::record::{Mark, RunRecord, RunState, TriggerState};
 use super::runs::RunsBefore;
 use super::submit::queued;
 use super::triggers::Trigger;
@@ -61,10 +62,21 @@ impl Shard {
             return self.skip(skipped, vec![self.passes(trigger, mark)], now.wall);
         };
         let mut changes = vec![self.passes(trigger, mark)];
-        changes.extend(self.state_after_launch(trigger, slot, now));
         changes.extend(queue.made);
         let sequence = self.runs.next_sequence();
+        let wanted = trigger.feeds().map_or(Pick::Any, |feed| feed.pick);
+        let numbers = (sequence, sequence + 1);
+        let choice = self.choose(numbers, queue.serial, wanted, Some(trigger), now);
+        let state = self.state_after_launch(trigger, slot, now);
+        changes.extend(match (state, choice.position) {
+            (Some(Delta::State(serial, state)), position @ Some(_)) => {
+                Some(Delta::State(serial, TriggerState { position, ..state }))
+            }
+            (None, Some(position)) => Some(trigger.at_position(position)),
+            (state, _) => state,
+        });
         let enqueued = self.queued_run_of(&run, queue.serial, sequence, now);
+        let enqueued = enqueued.into_iter().chain(choice.changes);
         let by = Instant((mark.0.0 - LAUNCH_LEAD_MS).max(now.wall.0));
         self.enact_with(Unit::of(changes).by(by), enqueued, Mutant::EnqueuedLater);
     }
@@ -77,6 +89,13 @@ impl Shard {
         };
         let mut changes: Vec<Delta> = queue.made.into_iter().collect();
         changes.extend(self.queued_run_of(run, queue.serial, sequence, now));
+        let trigger = self.triggers.get(run.trigger);
+        let wanted = run.target.feed().map_or(Pick::Any, |feed| feed.form.pick);
+        let numbers = (sequence, self.runs.next_sequence());
+        let choice = self.choose(numbers, queue.serial, wanted, trigger, now);
+        changes.extend(choice.changes);
+        let position = choice.position.zip(trigger);
+        changes.extend(position.map(|(position, trigger)| trigger.at_position(position)));
         let gone = Delta::RunGone(sequence);
         self.enact_with(Unit::of(changes).by(now.wall), [gone], Mutant::RecordGoneLater);
     }
@@ -100,7 +119,8 @@ impl Shard {
         let feed = run.target.feed()?;
         let name = &feed.form.queue;
         if let Some(known) = self.queues.named(run.project, name) {
-            let more = RunsBefore { runs: 1, long: usize::from(feed.is_long()) };
+            let runs = self.parts_of(known.id.serial, feed.form.pick);
+            let more = RunsBefore { runs, long: usize::from(feed.is_long()) };
             let has_room = self.queues.check_room(known, more, before).is_ok();
             return has_room.then(|| FedQueue { serial: known.id.serial, made: None });
         }
@@ -135,6 +155,7 @@ impl Shard {
             timeout_ms: form.timeout_ms,
             action: run.target.feed().map(Feed::raw_action),
             redriven_from: run.redriven_from,
+            pick: form.pick,
         };
         // While it called a webhook, something of its trigger may have left that is at work still.
         let kept_back = self.attempts.kept_back_until(run.trigger, now);
@@ -237,8 +258,11 @@ impl Shard {
             let slot = run.details.as_ref().and_then(|details| details.trigger.as_ref());
             let Some(generation) = slot.and_then(|slot| slot.generation) else { continue };
             // What was given by a clock that was ahead, and came back unbegun, is not due either.
+            let parts = self.queues.runs.parts(sequence);
             let given = self.queues.runs.given(sequence);
-            let never_began = given.is_none_or(|given| given.attempt == 0);
+            // A part that was given has a record, which is not looked for here.
+            let never_began = given.is_none_or(|given| given.attempt == 0)
+                && parts.iter().all(|part| self.queues.runs.given(*part).is_none());
             if run.order.due > now.wall && never_began {
                 self.queues.ended(&run);
                 let gone = Delta::Queued(QueueDelta::Ended(place));
@@ -253,6 +277,6 @@ impl RunRecord {
     pub fn past_of_queue(&self) -> Option<Box<PastOfQueue>> {
         let form = &self.target.feed()?.form;
         let (name, key, redriven_from) = (form.queue.clone(), form.key.clone(), self.redriven_from);
-        Some(Box::new(PastOfQueue { name, key, labels: None, poison: false, redriven_from }))
+        Some(Box::new(PastOfQueue { name, key, redriven_from, ..PastOfQueue::default() }))
     }
 }

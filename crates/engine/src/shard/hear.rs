@@ -23,6 +23,7 @@ use crate::queue::worker::{
 use super::by_filter::FilterProgress;
 use super::command::Rejection;
 use super::output::{LiveOutput, OutputTaken};
+use super::pick::PartView;
 use super::{Now, Shard, Ticket};
 
 /// What a worker says to a shard.
@@ -193,6 +194,12 @@ pub struct QueuedView {
     pub queue: Arc<QueueRecord>,
     /// What it is.
     pub run: SubmittedRun,
+    /// Where its records are, or those of the run that it is a part of: what it is about lies there.
+    pub place: RunPlace,
+    /// The run that it is a part of, and the worker that was chosen for it.
+    pub part_of: Option<(RunId, Box<str>)>,
+    /// Its parts, if it is told by itself.
+    pub parts: Vec<PartView>,
     /// What is recorded of it, if it was given.
     pub given: Option<Arc<GivenRecord>>,
     /// Why it waits, if it does.
@@ -236,6 +243,11 @@ impl Shard {
         let queues = &mut self.queues;
         let heard = queues.workers.hear(&request, ticket, &mut queues.runs, &mut decided, now);
         self.enact_decided(decided, now);
+        if let Wants::Claim { queues, .. } = &request.wants
+            && !self.queues.picks.is_empty()
+        {
+            self.join_picks(&request.worker, queues, now);
+        }
         self.tell_workers(now);
         self.tell_voided();
         let answer = match heard {
@@ -266,6 +278,9 @@ impl Shard {
         self.end_queue_pauses(now);
         self.forget_spent_keys(now);
         self.forget_dead(now);
+        self.keep_picks(now);
+        self.queues.runs.advance(now.wall);
+        self.choose_waiting(now);
         let mut decided = Decided::with_room(QUEUE_CHANGES_AT_ONCE);
         let queues = &mut self.queues;
         let answers = queues.workers.step(&mut queues.runs, &mut decided, now);
@@ -290,13 +305,17 @@ impl Shard {
             acks.filter_map(|(held, counted)| named(held).map(|(id, token)| (id, token, counted)));
         let runs = answer.runs.into_iter();
         let runs = runs.filter_map(|(sequence, given)| {
-            let run = self.queues.runs.get(sequence)?;
+            let runs = &self.queues.runs;
+            let run = runs.get(sequence)?;
+            // What a part is about lies with its run.
+            let about = runs.part(sequence).map_or(sequence, |part| part.whole);
+            let place = runs.place(about)?;
             Some(GivenRun {
                 id: self.queued_id(&run),
                 queue: Arc::clone(self.queues.get(run.queue)?),
-                place: self.queues.runs.place(sequence)?,
+                place,
                 given,
-                queued: self.queues.action(run.queue, run.order),
+                queued: self.queues.action(run.queue, place.order),
             })
         });
         WorkerReply {
@@ -468,7 +487,10 @@ impl Shard {
     pub fn show_run(&mut self, project: ProjectId, id: RunId, ticket: Ticket, now: Now) {
         self.queues.runs.advance(now.wall);
         let sequence = self.queued_run(project, id);
-        let views = sequence.into_iter().filter_map(|sequence| self.queued_view(sequence, now));
+        let views = sequence.into_iter().filter_map(|sequence| {
+            let parts = self.part_views(sequence);
+            Some(QueuedView { parts, ..self.queued_view(sequence, now)? })
+        });
         let views = views.collect();
         self.outbox.answer(ticket, ShardAnswer::Runs(views));
     }
@@ -493,7 +515,8 @@ impl Shard {
                 break;
             }
             last = sequence;
-            if runs.queue_of(sequence) == serial {
+            // A part is told with its run.
+            if runs.queue_of(sequence) == serial && runs.part(sequence).is_none() {
                 views.extend(self.queued_view(sequence, now));
             }
         }
@@ -514,10 +537,14 @@ impl Shard {
     fn queued_view(&self, sequence: u64, now: Now) -> Option<QueuedView> {
         let runs = &self.queues.runs;
         let run = runs.get(sequence)?;
+        let about = runs.part(sequence).map_or(sequence, |part| part.whole);
         Some(QueuedView {
+            place: runs.place(about)?,
+            part_of: self.whole_id(sequence).zip(self.chosen_for(sequence)),
+            parts: Vec::new(),
             id: self.queued_id(&run),
             queue: Arc::clone(self.queues.get(run.queue)?),
-            given: runs.given(sequence).cloned(),
+            given: self.told_of(sequence).cloned(),
             why: runs.why(sequence, now.wall),
             progress: self.progress(sequence),
             run,

@@ -9,6 +9,7 @@ use crate::id::{ProjectId, QueueId, SerialId, TriggerId};
 use crate::past::Line;
 use crate::queue::dead::{DeadRecord, DeadRun};
 use crate::queue::news::QueueNews;
+use crate::queue::pick::PicksRecord;
 use crate::queue::record::{QueueRecord, UniqueRecord};
 use crate::queue::unfinished::QueueDelta;
 use crate::trigger::Definition;
@@ -54,7 +55,13 @@ pub(super) fn apply(change: &Delta, memory: Memory<'_>) {
             runs.numbered(run.place.order.sequence);
             queues.submit(run);
         }
-        Delta::Queued(change) => queues.queued(change),
+        Delta::Queued(change) => {
+            if let QueueDelta::Chosen(_, chosen) = change {
+                runs.numbered(chosen.last());
+            }
+            queues.queued(change);
+        }
+        Delta::Picks(queue, record) => queues.set_picks(*queue, record),
         Delta::Died(dead) => queues.dead.insert(dead.0),
         Delta::DeadGone(dead) => queues.dead.remove(dead.place.order.sequence),
         Delta::Unique(queue, record) => queues.write_unique(*queue, record),
@@ -103,6 +110,8 @@ pub(super) enum Delta {
     Died(Box<(DeadRun, DeadRecord)>),
     /// A dead run cannot be redriven any more.
     DeadGone(DeadRun),
+    /// These workers of a queue may be chosen, and this one was last.
+    Picks(SerialId, Arc<PicksRecord>),
     /// A unique key of a queue stands for this run.
     Unique(SerialId, Arc<UniqueRecord>),
     /// A unique key of a queue stands for none any more.

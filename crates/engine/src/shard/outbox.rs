@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::id::{SerialId, ShardId};
 use crate::instant::Instant;
 use crate::limits::{COMMIT_WRITES_MIN, UNITS_WAITING_MAX};
+use crate::queue::unfinished::QueueDelta;
 
 use super::Ticket;
 use super::batch::{Pile, Room, ShardBatch};
@@ -229,6 +230,9 @@ impl Shadow {
             Delta::Submitted(run) => {
                 self.sequence = self.sequence.max(run.place.order.sequence);
             }
+            Delta::Queued(QueueDelta::Chosen(_, chosen)) => {
+                self.sequence = self.sequence.max(chosen.last());
+            }
             Delta::Queue(record) => self.youngest = self.youngest.max(record.id.serial),
             Delta::Trigger(written) => self.youngest = self.youngest.max(written.0.id.serial),
             Delta::State(..)
@@ -241,6 +245,7 @@ impl Shadow {
             | Delta::Decided(_)
             | Delta::Died(_)
             | Delta::DeadGone(_)
+            | Delta::Picks(..)
             | Delta::Unique(..)
             | Delta::UniqueGone(..)
             | Delta::Reserved(..)

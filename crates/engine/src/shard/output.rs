@@ -200,6 +200,8 @@ impl Outputs {
             | QueueDelta::Rate(..)
             | QueueDelta::Claimed(_)
             | QueueDelta::ClaimedGone(_)
+            | QueueDelta::Chosen(..)
+            | QueueDelta::PartsEnded(..)
             | QueueDelta::Submitted(_) => return None,
         };
         let output = self.runs.get_mut(&sequence)?;

@@ -163,12 +163,6 @@ impl Shard {
     /// What is kept of a notice because it tells of a queue.
     pub(super) fn past_of_queue(&self, serial: SerialId) -> Option<Box<PastOfQueue>> {
         let name = self.queues.get(serial)?.name.clone();
-        Some(Box::new(PastOfQueue {
-            name,
-            key: None,
-            labels: None,
-            poison: false,
-            redriven_from: None,
-        }))
+        Some(Box::new(PastOfQueue { name, ..PastOfQueue::default() }))
     }
 }

@@ -15,6 +15,7 @@ use crate::mutant::{Mutant, also};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::claim::Workers;
 use crate::queue::dead::DeadRuns;
+use crate::queue::pick::PicksRecord;
 use crate::queue::record::{QueueRecord, QueuedRecord, UniqueRecord};
 use crate::queue::submitted::{RunPlace, SubmittedRun};
 use crate::queue::unfinished::{QueueDelta, QueueLimits, UnfinishedRuns};
@@ -45,6 +46,10 @@ pub(super) struct Queues {
     actions: KeptActions,
     /// Unfinished runs of triggers, by trigger, slot and number.
     of_trigger: BTreeSet<(SerialId, Instant, u64)>,
+    /// Queues of which workers are chosen, and which of them may be.
+    pub(super) picks: BTreeMap<SerialId, Arc<PicksRecord>>,
+    /// When (steady) is looked again whether these are there.
+    pub(super) look_at_picks: u64,
     /// Pauses that end by themselves.
     resumes: BTreeSet<(Instant, SerialId)>,
     /// Projects of which nothing is given.
@@ -79,6 +84,7 @@ impl Queues {
         self.alerts.forget(serial);
         self.failures.forget(serial);
         self.sight.forget(serial);
+        self.picks.remove(&serial);
         if let Some(record) = self.records.remove(&serial) {
             self.by_name.remove(&(record.id.project, record.name.clone()));
         }
@@ -113,6 +119,10 @@ impl Queues {
 
     pub(super) fn queued(&mut self, change: &QueueDelta) {
         self.runs.apply(change);
+    }
+
+    pub(super) fn set_picks(&mut self, queue: SerialId, picks: &Arc<PicksRecord>) {
+        self.picks.insert(queue, Arc::clone(picks));
     }
 
     pub(super) fn write_unique(&mut self, queue: SerialId, record: &Arc<UniqueRecord>) {
@@ -157,6 +167,8 @@ impl Queues {
             unique: UniqueKeys::default(),
             actions: KeptActions::default(),
             of_trigger: BTreeSet::new(),
+            picks: BTreeMap::new(),
+            look_at_picks: 0,
             resumes: BTreeSet::new(),
             stopped: BTreeSet::new(),
             waiting_max: QUEUE_WAITING_MAX,
@@ -287,7 +299,9 @@ impl Queues {
         let resume = self.resumes.first().map(|(until, _)| *until);
         let key = self.unique.ends.first().map(|(until, ..)| *until);
         let dead = self.dead.next_wake(now.wall);
-        [silent, runs, resume, key, self.alerts.next_wake(), dead].into_iter().flatten()
+        let picked = self.picks.values().any(|picks| !picks.workers.is_empty());
+        let picks = picked.then(|| by_wall(self.look_at_picks, now));
+        [silent, runs, resume, key, self.alerts.next_wake(), dead, picks].into_iter().flatten()
     }
 }
 
@@ -399,6 +413,7 @@ fn bytes_of(record: &QueuedRecord) -> usize {
 mod tests {
     use super::*;
     use crate::queue::given::GivenPolicy;
+    use crate::queue::pick::Pick;
 
     fn record() -> Arc<QueuedRecord> {
         Arc::new(QueuedRecord {
@@ -411,6 +426,7 @@ mod tests {
             policy: GivenPolicy::default(),
             timeout_ms: None,
             redriven_from: None,
+            pick: Pick::Any,
             action: serde_json::value::RawValue::from_string("{}".to_owned()).ok(),
         })
     }

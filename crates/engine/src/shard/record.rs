@@ -154,9 +154,19 @@ pub struct TriggerState {
     /// Somebody was told that there was no success for too long.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
+    /// Whose turn it was last, of the workers of its queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Box<str>>,
     /// Since when there was no success, if that is watched: since the last one, or since it was resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub well: Option<Instant>,
+}
+
+impl TriggerState {
+    /// Whose turn it was last; nobody's, if that is empty.
+    pub fn position(&self) -> &str {
+        self.position.as_deref().unwrap_or_default()
+    }
 }
 
 /// How far a request for slots of the past has come.

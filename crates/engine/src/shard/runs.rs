@@ -226,11 +226,13 @@ impl Index<u64> for Runs {
 mod tests {
     use super::*;
     use crate::queue::feed::{Feed, FeedForm};
+    use crate::queue::pick::Pick;
     use crate::shard::due::blank_run;
     use crate::target::Target;
 
     fn run(project: ProjectId, action: &str) -> Arc<RunRecord> {
-        let form = FeedForm { queue: "mail".into(), priority: 5, key: None, timeout_ms: None };
+        let (queue, pick) = ("mail".into(), Pick::Any);
+        let form = FeedForm { queue, priority: 5, key: None, timeout_ms: None, pick };
         let target = Target::Queue(Feed { form: Arc::new(form), action: action.into() });
         let policy = crate::policy::Policy::default();
         Arc::new(blank_run(project, SerialId(1), "t", Arc::new(target), policy))

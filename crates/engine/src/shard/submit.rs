@@ -14,6 +14,7 @@ use crate::past::{End, Finished, Line, PastOfQueue};
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::decided::{Decided, EndedRun};
 use crate::queue::given::{GivenPolicy, RunEnd, keep_last};
+use crate::queue::pick::{Pick, RunRole};
 use crate::queue::record::{QueueRecord, QueueSettings, QueuedRecord, UniqueRecord, is_long};
 use crate::queue::submitted::{GivenPlace, RunPlace, SubmittedRun, TriggerSlot, UniqueKey};
 use crate::queue::unfinished::QueueDelta;
@@ -47,6 +48,8 @@ pub struct Submission {
     pub policy: GivenPolicy,
     /// How long an attempt may take, in milliseconds.
     pub timeout_ms: Option<u64>,
+    /// For how many workers it is.
+    pub pick: Pick,
     /// What a worker is to do.
     pub action: Box<RawValue>,
 }
@@ -54,7 +57,8 @@ pub struct Submission {
 impl Submission {
     /// How many records of the store it takes.
     pub fn records(&self) -> usize {
-        1 + usize::from(is_long(&self.action)) + usize::from(self.unique.is_some())
+        let of_parts = if self.pick == Pick::Any { 0 } else { 2 };
+        1 + usize::from(is_long(&self.action)) + usize::from(self.unique.is_some()) + of_parts
     }
 }
 
@@ -125,7 +129,8 @@ impl Shard {
             None => self.new_queue(project, queue, author, now)?,
         };
         let long = runs.iter().filter(|run| is_long(&run.action)).count();
-        self.check_room_in(&queue, RunsBefore { runs: runs.len(), long })?;
+        let parts = runs.iter().map(|run| self.parts_of(queue.id.serial, run.pick)).sum();
+        self.check_room_in(&queue, RunsBefore { runs: parts, long })?;
         // One unit, and so one commit, with the note of the request: what it says is there, or none of it.
         let mut unit = Unit::default().by(now.wall);
         if is_new {
@@ -172,6 +177,7 @@ impl Shard {
             policy: run.policy,
             timeout_ms: run.timeout_ms,
             redriven_from: None,
+            pick: run.pick,
             action: Some(run.action),
         };
         if let Some(UniqueKey { key, .. }) = &record.unique {
@@ -182,6 +188,12 @@ impl Shard {
         let order =
             ClaimOrder { priority: run.priority, due: run.due.unwrap_or(now.wall), sequence };
         self.decide_in(unit, queued(serial, order, record));
+        if run.due.is_none() {
+            let numbers = (sequence, self.runs.next_sequence());
+            for change in self.choose(numbers, serial, run.pick, None, now).changes {
+                self.decide_in(unit, change);
+            }
+        }
         let id = RunId::submitted(self.id, sequence, now.wall, self.cluster);
         Taken { id, is_new: true }
     }
@@ -351,6 +363,8 @@ impl Shard {
                 QueueDelta::Given(..)
                 | QueueDelta::Claimed(_)
                 | QueueDelta::ClaimedGone(_)
+                | QueueDelta::Chosen(..)
+                | QueueDelta::PartsEnded(..)
                 | QueueDelta::Limits(..)
                 | QueueDelta::NoQueue(_)
                 | QueueDelta::Submitted(_) => {
@@ -372,9 +386,26 @@ impl Shard {
     fn enact_end(&mut self, place: RunPlace, ended: &EndedRun, now: Now) {
         self.queues.ended(&ended.run);
         self.queues.sight.ended(ended.run.queue, now);
-        let finished = self.finished_of(ended, now);
-        // Most have nothing but their end and their past.
-        let mut unit = Unit::of(Vec::with_capacity(2)).by(now.wall);
+        match place.role {
+            RunRole::Part => self.enact_part_end(place, ended, now),
+            RunRole::Plain | RunRole::Whole(_) => {
+                // Most have nothing but their end and their past.
+                let finished = self.finished_of(ended, now);
+                self.enact_past(Vec::with_capacity(2), place, ended, finished, now);
+            }
+        }
+    }
+
+    /// A run is past, in the unit of these changes.
+    pub(super) fn enact_past(
+        &mut self,
+        changes: Vec<Delta>,
+        place: RunPlace,
+        ended: &EndedRun,
+        finished: Finished,
+        now: Now,
+    ) {
+        let mut unit = Unit::of(changes).by(now.wall);
         unit.changes.push(self.leaves_queue(place, &finished));
         unit.changes.extend(unique_after(&ended.run, now));
         let (failures, notice) = if finished.is_submitted() {
@@ -399,7 +430,7 @@ impl Shard {
         self.unblock(serial, now);
     }
 
-    fn finished_of(&self, ended: &EndedRun, now: Now) -> Finished {
+    pub(super) fn finished_of(&self, ended: &EndedRun, now: Now) -> Finished {
         let EndedRun { run, end, given, last } = ended;
         let details = run.details.as_deref().cloned().unwrap_or_default();
         let name = self.queues.get(run.queue).map_or_else(Box::default, |it| it.name.clone());
@@ -421,6 +452,8 @@ impl Shard {
                 labels: details.labels,
                 poison,
                 redriven_from: details.redriven_from,
+                part_of: self.whole_id(sequence),
+                parts: None,
             })),
             end: match end {
                 RunEnd::Plain(end) => *end,
@@ -446,7 +479,13 @@ const SPENT_KEYS_AT_ONCE: usize = 64;
 
 /// A run that waits in a queue.
 pub(super) fn queued(queue: SerialId, order: ClaimOrder, record: QueuedRecord) -> Delta {
-    let place = RunPlace { queue, order, has_body: record.has_body(), given: GivenPlace::Nowhere };
+    let place = RunPlace {
+        queue,
+        order,
+        has_body: record.has_body(),
+        given: GivenPlace::Nowhere,
+        role: record.pick.role(),
+    };
     Delta::Submitted(Box::new(QueuedRun { place, record: Arc::new(record) }))
 }
 

@@ -18,6 +18,8 @@ mod long_run;
 mod notice;
 #[path = "shard/output.rs"]
 mod output;
+#[path = "shard/pick.rs"]
+mod pick;
 #[path = "shard/queue.rs"]
 mod queue;
 #[path = "shard/queue_alert.rs"]

@@ -8,7 +8,8 @@ use client::account::Reason as WireReason;
 use client::key::Scope;
 use client::project::{Notify, Occasion as WireOccasion, ProjectLimits};
 use client::run::{
-    Attempt, QueuedPart, Run, RunKind, RunState as WireState, RunSummary, Skipped as WireSkipped,
+    Attempt, QueuedPart, Run, RunKind, RunPart, RunState as WireState, RunSummary,
+    Skipped as WireSkipped,
 };
 use client::spec::TriggerSpec;
 use client::trigger::{Pause as WirePause, Status, Trigger};
@@ -16,10 +17,11 @@ use engine::id::{Birth, ProjectId, QueueId, RunId, SerialId, ShardId, TriggerId}
 use engine::instant::Instant;
 use engine::limits::TRIGGER_NEXT_LEN;
 use engine::notice::Occasion;
-use engine::past::{self, End, Finished, Line, PastOfQueue, Reason, Skipped};
-use engine::queue::given::GivenState;
+use engine::past::{self, End, Finished, Line, PastOfQueue, PastParts, Reason, Skipped};
+use engine::queue::given::{GivenRecord, GivenState, RunEnd};
+use engine::queue::pick::end_of;
 use engine::shard::record::{OpenRun, Pause, RunRecord, RunState, TriggerRecord};
-use engine::shard::{QueuedView, TriggerStatus};
+use engine::shard::{PartView, QueuedView, TriggerStatus};
 use engine::trigger::WebhookDraft;
 
 use super::read::{Silence, Stored};
@@ -119,7 +121,7 @@ impl Source {
             kind: kind(run.notice),
             event: run.notice.map(occasion),
             on_demand: run.generation.is_none() && run.notice.is_none(),
-            queued: run.queue.as_deref().map(past_of_queue),
+            queued: run.queue.as_deref().map(|queue| self.past_of_queue(queue, run.slot)),
             ended: Some(timestamp(run.at)),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
@@ -138,7 +140,7 @@ impl Source {
             not_before: not_before.map(timestamp),
             attempt: run.attempt,
             attempts: run.attempts.iter().map(attempt).collect(),
-            queued: run.past_of_queue().as_deref().map(past_of_queue),
+            queued: run.past_of_queue().map(|queue| self.past_of_queue(&queue, run.slot)),
             ..plain_run(id, Some(self.trigger(run.project, run.trigger)), run.slot, state)
         }
     }
@@ -186,6 +188,36 @@ impl Source {
         }
     }
 
+    /// What is told of a run that a queue had.
+    fn past_of_queue(self, past: &PastOfQueue, slot: Instant) -> QueuedPart {
+        let parts = past.parts.as_deref().map(|parts| self.past_parts(parts, slot));
+        QueuedPart {
+            queue: past.name.to_string(),
+            key: past.key.as_deref().map(str::to_owned),
+            labels: queue::labels(past.labels.as_deref()),
+            poison: past.poison,
+            redriven_from: past.redriven_from.map(|id| id.to_string()),
+            parts: parts.unwrap_or_default(),
+            part_of: past.part_of.map(|id| id.to_string()),
+            ..QueuedPart::default()
+        }
+    }
+
+    fn past_parts(self, parts: &PastParts, slot: Instant) -> Vec<RunPart> {
+        let part = |((place, chosen), letter): ((usize, &Box<str>), char)| {
+            let by = parts.by.iter().find(|(of, _)| *of == place).map(|(_, worker)| worker);
+            let end = end_of(letter).unwrap_or(RunEnd::Plain(End::Unknown));
+            let number = parts.first + place as u64;
+            RunPart {
+                id: RunId::submitted(self.shard, number, slot, self.cluster).to_string(),
+                chosen: chosen.to_string(),
+                worker: ran(end, by, chosen),
+                state: end_of_part(end),
+            }
+        };
+        parts.workers.iter().enumerate().zip(parts.ends.chars()).map(part).collect()
+    }
+
     fn trigger(self, project: ProjectId, serial: SerialId) -> String {
         TriggerId { shard: self.shard, project, serial }.to_string()
     }
@@ -211,15 +243,43 @@ fn plain_run(id: RunId, trigger: Option<String>, slot: Instant, state: WireState
     }
 }
 
-/// What is told of a run that a queue had.
-fn past_of_queue(past: &PastOfQueue) -> QueuedPart {
-    QueuedPart {
-        queue: past.name.to_string(),
-        key: past.key.as_deref().map(str::to_owned),
-        labels: queue::labels(past.labels.as_deref()),
-        poison: past.poison,
-        redriven_from: past.redriven_from.map(|id| id.to_string()),
-        ..QueuedPart::default()
+/// Who carried out a part that ended so, if anybody did.
+fn ran(end: RunEnd, by: Option<&Box<str>>, chosen: &str) -> Option<String> {
+    let chosen = match end {
+        RunEnd::Plain(End::Cancelled | End::Expired) => None,
+        RunEnd::Plain(_) | RunEnd::Poison => Some(chosen.to_owned()),
+    };
+    by.map(ToString::to_string).or(chosen)
+}
+
+fn end_of_part(of_part: RunEnd) -> WireState {
+    match of_part {
+        RunEnd::Plain(of_part) => end(of_part),
+        RunEnd::Poison => WireState::Dead,
+    }
+}
+
+/// A part of an unfinished run.
+fn part(view: &PartView) -> RunPart {
+    let given = view.given.as_deref();
+    let has_it = given.filter(|given| given.is_running());
+    let (state, worker) = match view.end {
+        Some(end) => (end_of_part(end), ran(end, view.by.as_ref(), &view.chosen)),
+        None => {
+            let worker = has_it.map(|given| given.claimant.own_name().to_owned());
+            (given_state(given), worker)
+        }
+    };
+    RunPart { id: view.id.to_string(), chosen: view.chosen.to_string(), worker, state }
+}
+
+/// The state of an unfinished run of which this is recorded, if it was given.
+fn given_state(given: Option<&GivenRecord>) -> WireState {
+    match given {
+        Some(given) if given.is_running() => WireState::Running,
+        // What was given back unbegun waits as if nobody had had it.
+        Some(given) if given.attempt > 0 => WireState::Backoff,
+        Some(_) | None => WireState::Waiting,
     }
 }
 
@@ -228,15 +288,14 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
     let (run, details) = (&view.run, view.run.details.as_deref());
     let trigger = details.and_then(|details| details.trigger.as_ref());
     let given = view.given.as_deref();
-    let (state, not_before) = match given.map(|given| given.state) {
-        None => (WireState::Waiting, Some(run.order.due)),
-        Some(GivenState::Running) => (WireState::Running, None),
-        Some(GivenState::Waiting(due) | GivenState::InDoubt(due)) => {
-            // What was given back unbegun waits as if nobody had had it.
-            let has_begun = given.is_some_and(|given| given.attempt > 0);
-            (if has_begun { WireState::Backoff } else { WireState::Waiting }, Some(due))
-        }
+    let state = given_state(given);
+    let not_before = match given.map(|given| given.state) {
+        None => Some(run.order.due),
+        Some(GivenState::Running) => None,
+        Some(GivenState::Waiting(due) | GivenState::InDoubt(due)) => Some(due),
     };
+    // The attempts are those of its parts.
+    let own = given.filter(|_| !run.role.is_whole());
     let QueueId { shard, project, .. } = view.queue.id;
     let trigger_id = trigger.map(|it| TriggerId { shard, project, serial: it.serial }.to_string());
     let part = QueuedPart {
@@ -246,7 +305,7 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
         key: details.and_then(|details| details.key.as_ref()).map(|key| key.text.to_string()),
         labels: queue::labels(details.and_then(|details| details.labels.as_deref())),
         priority: Some(run.order.priority),
-        worker: given
+        worker: own
             .filter(|given| given.is_running())
             .map(|given| given.claimant.own_name().to_owned()),
         why: view.why.map(|why| queue::reason(why, &view.queue, silence)),
@@ -254,13 +313,16 @@ pub(super) fn queued(view: &QueuedView, silence: Option<&Silence>) -> Run {
         poison: false,
         progress: view.progress.as_ref().map(output::progress),
         redriven_from: details.and_then(|details| details.redriven_from).map(|id| id.to_string()),
+        parts: view.parts.iter().map(self::part).collect(),
+        part_of: view.part_of.as_ref().map(|(run, _)| run.to_string()),
+        chosen: view.part_of.as_ref().map(|(_, worker)| worker.to_string()),
     };
     Run {
         name: trigger.map(|trigger| trigger.name.to_string()),
         on_demand: trigger.is_none_or(|trigger| trigger.generation.is_none()),
         not_before: not_before.map(timestamp),
-        attempt: given.map_or(0, |given| given.attempt),
-        attempts: given.map_or_else(Vec::new, |given| given.attempts.iter().map(attempt).collect()),
+        attempt: own.map_or(0, |given| given.attempt),
+        attempts: own.map_or_else(Vec::new, |given| given.attempts.iter().map(attempt).collect()),
         queued: Some(part),
         ..plain_run(view.id, trigger_id, run.born, state)
     }

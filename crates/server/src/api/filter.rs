@@ -114,7 +114,9 @@ impl RunSelection {
             Line::Run(run) => queued.takes(run),
             Line::Skip(_) => false,
         };
-        if !self.queued.as_ref().is_none_or(is_queued) {
+        // A part is told with its run.
+        let is_part = matches!(line, Line::Run(run) if run.is_part());
+        if is_part || !self.queued.as_ref().is_none_or(is_queued) {
             return false;
         }
         line.project() == self.project && self.has(state) && self.is_of(kind) && is_within

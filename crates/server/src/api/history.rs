@@ -347,6 +347,9 @@ pub(super) fn brief(mut run: Run) -> Run {
     for attempt in &mut run.attempts {
         attempt.response = None;
     }
+    if let Some(queued) = &mut run.queued {
+        queued.parts.clear();
+    }
     run
 }
 

@@ -116,7 +116,7 @@ fn check_fits_commit(handle: &NodeHandle, runs: &[Submission]) -> ApiResult<()> 
     }
     let why = format!(
         "these runs are {records} records, and this store takes {most} at a time (a run is one, one more if it is long, \
-         and one more with a unique key): submit fewer at a time"
+         one more with a unique key, and two more if it is for workers in turn or for all): submit fewer at a time"
     );
     Err(ApiError::field("/runs", why))
 }
@@ -421,6 +421,12 @@ pub(super) fn reason(why: WaitReason, queue: &QueueRecord, silence: Option<&Sile
         }
         WaitReason::Obstacle(Obstacle::BehindItsKey) => {
             "another run with its key comes before it".to_owned()
+        }
+        WaitReason::ItsWorker => {
+            "the worker that was chosen for it has not claimed it yet".to_owned()
+        }
+        WaitReason::NobodyToChoose => {
+            "no worker of the queue is there to be chosen for it".to_owned()
         }
         WaitReason::NoWorker => "no worker that serves the queue has room for it".to_owned(),
     }

@@ -10,7 +10,7 @@ use engine::id::{ProjectId, RunId, ShardId, TriggerId};
 use engine::length;
 use engine::limits::{OWNER_RETRY_AFTER, RUN_WAIT_MAX, RUNS_READ_MAX, SEGMENTS_READ_MAX};
 use engine::past::{Finished, Line};
-use engine::queue::submitted::{GivenPlace, RunPlace, SubmittedRun};
+use engine::queue::submitted::RunPlace;
 use engine::shard::ShardAnswer;
 use engine::shard::command::Command;
 use engine::shard::record::past;
@@ -174,7 +174,7 @@ async fn find_queued(
             let silence = Silence::of(handle, project);
             let Some(view) = views.first() else { return Ok(None) };
             let mut found = convert::queued(view, silence.as_ref());
-            let subject = read_subject(handle, run.shard, &view.run).await;
+            let subject = read_subject(handle, run.shard, view.place).await;
             if let (Some(part), Some(subject)) = (&mut found.queued, subject) {
                 part.handler = subject.handler;
                 part.argv = subject.command.map_or_else(Vec::new, |command| command.argv);
@@ -203,19 +203,9 @@ struct SubjectCommand {
 }
 
 /// If it cannot be read now, the rest is told all the same.
-async fn read_subject(
-    handle: &NodeHandle,
-    shard: ShardId,
-    run: &SubmittedRun,
-) -> Option<RunSubject> {
-    let place = RunPlace {
-        queue: run.queue,
-        order: run.order,
-        has_body: run.has_body,
-        given: GivenPlace::Nowhere,
-    };
+async fn read_subject(handle: &NodeHandle, shard: ShardId, place: RunPlace) -> Option<RunSubject> {
     let read = payload::read_places(handle, shard, &[place]).await.ok()?;
-    let action = read.get(&run.order.sequence)?.action.as_ref()?;
+    let action = read.get(&place.order.sequence)?.action.as_ref()?;
     serde_json::from_str(action.get()).ok()
 }
 

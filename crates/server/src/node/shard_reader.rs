@@ -4,6 +4,7 @@
 //! what is read after the claim is current, however many pages it takes.
 
 use engine::id::ShardId;
+use engine::queue::pick;
 use engine::queue::record as queue;
 use engine::shard::record::{self, HeadRecord};
 use engine::shard::{LoadError, Loading, TriggerKinds};
@@ -51,6 +52,9 @@ pub(super) async fn read(
         reports,
         queues,
         rates,
+        picks,
+        chosen,
+        part_ends,
         claimed,
         given,
         unique,
@@ -64,6 +68,9 @@ pub(super) async fn read(
         all(store, record::reports(shard)),
         all(store, queue::queues(shard)),
         all(store, queue::rates(shard)),
+        all(store, pick::picks(shard)),
+        all(store, pick::chosen(shard)),
+        all(store, pick::part_ends(shard)),
         all(store, queue::claimed(shard)),
         all(store, queue::given(shard)),
         all(store, queue::uniques(shard)),
@@ -95,6 +102,15 @@ pub(super) async fn read(
     each(store, &dead, |key, value| loading.dead(key, value)).await?;
     let waiting = queue::queued(shard);
     each(store, &waiting, |key, value| loading.queued(key, value)).await?;
+    for entry in picks? {
+        loading.picks(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in chosen? {
+        loading.chosen(entry.key.as_str(), entry.value.as_bytes())?;
+    }
+    for entry in part_ends? {
+        loading.part_ends(entry.key.as_str(), entry.value.as_bytes())?;
+    }
     for entry in claimed? {
         loading.claimed(entry.key.as_str(), entry.value.as_bytes())?;
     }

@@ -191,6 +191,7 @@ mod tests {
     use engine::id::{ProjectId, SerialId};
     use engine::past::End;
     use engine::queue::backlog::ClaimOrder;
+    use engine::queue::pick::RunRole;
     use engine::queue::record::{claimed_key, given_key, queued_key};
     use engine::queue::submitted::{GivenPlace, RunPlace};
     use engine::record::encode;
@@ -210,7 +211,8 @@ mod tests {
 
     fn place(number: u64) -> RunPlace {
         let order = ClaimOrder { priority: 5, due: Instant(1), sequence: number };
-        RunPlace { queue: SerialId(9), order, has_body: false, given: GivenPlace::Shared }
+        let (given, role) = (GivenPlace::Shared, RunRole::Plain);
+        RunPlace { queue: SerialId(9), order, has_body: false, given, role }
     }
 
     /// Three runs are given together.

@@ -12,6 +12,7 @@ use engine::id::{ProjectId, RunId};
 use engine::past::Attempt;
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::given::{AttemptResult, GivenPolicy, RunToken};
+use engine::queue::pick::Pick;
 use engine::queue::submitted::UniqueKey;
 use engine::shard::{ClaimCall, DoneCall, ShardAnswer, Submission, WorkerCall, WorkerReply};
 use serde_json::value::RawValue;
@@ -330,6 +331,7 @@ fn submission(number: u64, key: Option<u64>, dice: &mut Dice) -> Submission {
             },
         },
         timeout_ms: None,
+        pick: Pick::Any,
         action: RawValue::from_string("{}".to_owned()).expect("an object"),
     }
 }

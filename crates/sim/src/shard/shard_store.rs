@@ -10,6 +10,7 @@ use engine::id::{ProjectId, ShardId};
 use engine::mutant::{self, Mutant};
 use engine::notice::{Audience, Listener, Occasions};
 use engine::queue::dead::dead;
+use engine::queue::pick;
 use engine::queue::record as queue;
 use engine::record::{decode, encode};
 use engine::shard::record::{self, FORMAT, HeadRecord, ReportRecord};
@@ -111,6 +112,15 @@ impl ShardStore {
         }
         for (key, value) in self.below(&queue::queued(SHARD)) {
             loading.queued(key, value)?;
+        }
+        for (key, value) in self.below(&pick::picks(SHARD)) {
+            loading.picks(key, value)?;
+        }
+        for (key, value) in self.below(&pick::chosen(SHARD)) {
+            loading.chosen(key, value)?;
+        }
+        for (key, value) in self.below(&pick::part_ends(SHARD)) {
+            loading.part_ends(key, value)?;
         }
         for (key, value) in self.below(&queue::claimed(SHARD)) {
             loading.claimed(key, value)?;

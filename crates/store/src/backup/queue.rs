@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use engine::id::{SerialId, ShardId};
 use engine::queue::dead::{DeadRecord, dead_at};
 use engine::queue::given::{ClaimedRecord, GivenRecord};
+use engine::queue::pick::{ChosenRecord, PartEndsRecord, PicksRecord};
 use engine::queue::record::{
     BodyRecord, QueueRecord, QueuedRecord, RateRecord, UniqueRecord, placed_at, queue_key,
     queue_name_key,
@@ -29,6 +30,11 @@ pub(super) struct QueuesMoment {
     claimed: BTreeSet<u64>,
     dead: BTreeSet<u64>,
     long: BTreeSet<u64>,
+    /// Runs of which the workers were chosen, and the parts that they have.
+    chosen: BTreeSet<u64>,
+    parts: BTreeSet<u64>,
+    /// Runs of which parts have ended.
+    ended: BTreeSet<u64>,
 }
 
 impl QueuesMoment {
@@ -75,6 +81,16 @@ impl QueuesMoment {
                 read::<BodyRecord>(key, value)?;
                 self.long.insert(number().ok_or_else(misplaced)?);
             }
+            "chosen" => {
+                let record: ChosenRecord = read(key, value)?;
+                self.chosen.insert(number().ok_or_else(misplaced)?);
+                self.parts.extend(record.numbers());
+            }
+            "parts" => {
+                read::<PartEndsRecord>(key, value)?;
+                self.ended.insert(number().ok_or_else(misplaced)?);
+            }
+            "picks" => drop(read::<PicksRecord>(key, value)?),
             "rate" => drop(read::<RateRecord>(key, value)?),
             "unique" => drop(read::<UniqueRecord>(key, value)?),
             _ => {}
@@ -102,13 +118,23 @@ impl QueuesMoment {
         if let Some((run, queue)) = self.submitted.iter().find(is_lost) {
             return wrong(format!("run {run} waits in queue {queue}, which is not there"));
         }
-        for (runs, what) in
-            [(&self.given, "was given"), (&self.dead, "is dead"), (&self.long, "has a payload")]
-        {
+        if let Some(part) = self.parts.last().filter(|part| **part > head.sequence) {
+            return wrong(format!("part {part} of a run is younger than the head"));
+        }
+        if let Some(run) = self.ended.difference(&self.chosen).next() {
+            return wrong(format!("parts of run {run} have ended, and nobody was chosen for it"));
+        }
+        for (runs, what) in [
+            (&self.given, "was given"),
+            (&self.dead, "is dead"),
+            (&self.long, "has a payload"),
+            (&self.chosen, "has parts"),
+        ] {
             let is_there = |run: u64| {
-                self.submitted.range((run, SerialId(0))..=(run, SerialId(u64::MAX))).next()
+                let of_number = (run, SerialId(0))..=(run, SerialId(u64::MAX));
+                self.submitted.range(of_number).next().is_some() || self.parts.contains(&run)
             };
-            if let Some(run) = runs.iter().find(|run| is_there(**run).is_none()) {
+            if let Some(run) = runs.iter().find(|run| !is_there(**run)) {
                 return wrong(format!("run {run} {what}, and was never submitted"));
             }
         }
@@ -137,24 +163,30 @@ mod tests {
             claimed: [10].into(),
             dead: [8].into(),
             long: [8].into(),
+            chosen: [10].into(),
+            parts: [11, 12].into(),
+            ended: [10].into(),
         };
         take(&mut moment);
-        let head = HeadRecord { sequence: 10, youngest: queue, ..HeadRecord::default() };
+        let head = HeadRecord { sequence: 12, youngest: queue, ..HeadRecord::default() };
         moment.check(ShardId(3), &head)
     }
 
     #[test]
     fn records_of_queues_of_different_moments_show_it() {
         assert!(moment(|_| {}).is_ok());
-        let cases: [(Change, &str); 8] = [
+        let cases: [(Change, &str); 11] = [
             (|it| _ = it.queues.insert(SerialId(6)), "queue"),
-            (|it| _ = it.submitted.insert((11, SerialId(5))), "younger than the head"),
+            (|it| _ = it.submitted.insert((13, SerialId(5))), "younger than the head"),
+            (|it| _ = it.parts.insert(13), "part 13 of a run is younger than the head"),
+            (|it| _ = it.chosen.insert(9), "has parts, and was never submitted"),
+            (|it| _ = it.ended.insert(7), "nobody was chosen"),
             (|it| it.queues.clear(), "which is not there"),
             (|it| _ = it.given.insert(2), "was given, and was never submitted"),
             (|it| _ = it.dead.insert(2), "is dead, and was never submitted"),
             (|it| _ = it.long.insert(2), "has a payload, and was never submitted"),
             (|it| _ = it.given.insert(8), "a worker has it"),
-            (|it| _ = it.claimed.insert(11), "younger than the head"),
+            (|it| _ = it.claimed.insert(13), "younger than the head"),
         ];
         for (change, told) in cases {
             match moment(change) {

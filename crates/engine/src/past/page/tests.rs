@@ -118,13 +118,7 @@ fn a_day_is_that_of_the_slot_and_nothing_comes_before_1970() {
 fn a_run_that_waited_for_longer_than_history_is_kept_is_kept_from_its_end() {
     let (day, sequence) = (86_400, 77);
     let Line::Run(finished) = run(sequence, 0) else { unreachable!("it is a run") };
-    let queue = crate::past::PastOfQueue {
-        name: "mail".into(),
-        key: None,
-        labels: None,
-        poison: false,
-        redriven_from: None,
-    };
+    let queue = crate::past::PastOfQueue { name: "mail".into(), ..Default::default() };
     let end = Instant(START + 40 * day * 1_000);
     let submitted = Finished {
         generation: None,

@@ -102,6 +102,7 @@ pub(super) fn withdraw_unnamed(
     for (sequence, record) in unnamed {
         let Claimant { incarnation, since, claim, .. } = record.claimant;
         let is_of_former_life = incarnation != request.incarnation;
+        let is_of_former_life = pick(Mutant::FormerLifeKept, is_of_former_life, false);
         // What is in another log than this one may have begun. Where nobody recorded which log it is in, its life tells.
         let is_other = since.map_or(incarnation < request.since, |since| since != request.since);
         let is_unknown = is_of_former_life && is_other;
@@ -135,7 +136,7 @@ pub(super) fn give(
         let (mut claimed, mut shared) = (Vec::new(), None);
         while given.len() < free
             && decided.has_room()
-            && let Some(sequence) = runs.next(*queue, now.wall)
+            && let Some(sequence) = runs.next_for(*queue, &claimant.worker, now.wall)
         {
             if let Some(window) = runs.rate_after(*queue, now.wall) {
                 decided.change(runs, QueueDelta::Rate(*queue, window));

@@ -3,6 +3,7 @@ use crate::id::SerialId;
 use crate::instant::Instant;
 use crate::queue::backlog::ClaimOrder;
 use crate::queue::given::{GivenPolicy, GivenState};
+use crate::queue::pick::RunRole;
 use crate::queue::submitted::SubmittedRun;
 use crate::queue::unfinished::QueueDelta;
 
@@ -40,6 +41,7 @@ fn submitted() -> QueueDelta {
         born: Instant(1),
         has_body: false,
         policy: GivenPolicy::default(),
+        role: RunRole::Plain,
         details: None,
     })
 }

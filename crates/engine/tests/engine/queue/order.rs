@@ -13,6 +13,7 @@ use engine::mutant::{self, Mutant};
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::dead;
 use engine::queue::given::{AttemptResult, GivenPolicy, RunToken};
+use engine::queue::pick::Pick;
 use engine::queue::rate::RateLimit;
 use engine::queue::record::{self as stored, QueueSettings};
 use engine::shard::command::{Command, Done};
@@ -257,6 +258,7 @@ impl Hall {
                 labels: None,
                 policy: GivenPolicy { delivery: Delivery::AtLeastOnce, retry },
                 timeout_ms: None,
+                pick: Pick::Any,
                 action: RawValue::from_string("{}".to_owned()).expect("an object"),
             });
             naive.push((priority, due.unwrap_or(self.now), expires, key));

@@ -11,6 +11,7 @@ use engine::past::Attempt;
 use engine::policy::{Backoff, Delivery, Retry};
 use engine::queue::dead;
 use engine::queue::given::GivenPolicy;
+use engine::queue::pick::Pick;
 use engine::queue::record as stored;
 use engine::queue::submitted::UniqueKey;
 use engine::queue::worker::{HeldRun, Wants, WorkerAnswer, WorkerRequest};
@@ -584,6 +585,7 @@ impl World {
                 },
             },
             timeout_ms: None,
+            pick: Pick::Any,
             action: RawValue::from_string("{}".to_owned()).expect("an object"),
         };
         let author = String::new();

@@ -11,6 +11,7 @@ use engine::past::{Attempt, End, Line, Reason, Segment};
 use engine::queue::dead;
 use engine::queue::given::ClaimedRecord;
 use engine::queue::news::QueueNews;
+use engine::queue::pick::{self, ChosenRecord, PartEndsRecord};
 use engine::queue::record::{self as queue, QueuedRecord};
 use engine::record::{decode, encode};
 use engine::shard::command::{Command, Done, Rejection};
@@ -161,6 +162,9 @@ impl Bench {
         let places = below(&self.entries, queue::queued(SHARD));
         let places = places.filter_map(|(key, _)| queue::placed_at(SHARD, key));
         let unfinished: BTreeSet<u64> = places.map(|(_, order)| order.sequence).collect();
+        let parts = below(&self.entries, pick::chosen(SHARD));
+        let parts = parts.flat_map(|(key, value)| self.unfinished_parts(key, value));
+        let unfinished: BTreeSet<u64> = unfinished.into_iter().chain(parts).collect();
         for (key, value) in below(&self.entries, queue::claimed(SHARD)) {
             let claimed: ClaimedRecord = decode(value, FORMAT).unwrap();
             let has_own = |run| self.entries.contains_key(&queue::given_key(SHARD, run));
@@ -168,6 +172,22 @@ impl Bench {
                 claimed.numbers().filter(|run| unfinished.contains(run) && !has_own(*run));
             assert!(sharers.next().is_some(), "{key} is left behind");
         }
+    }
+
+    /// The parts of a run that have not ended.
+    fn unfinished_parts(&self, key: &str, value: &[u8]) -> Vec<u64> {
+        let chosen: ChosenRecord = decode(value, FORMAT).unwrap();
+        let whole = key.rsplit('/').next().unwrap().parse().unwrap();
+        let ends = self.entries.get(&pick::part_ends_key(SHARD, whole));
+        let ends: Option<PartEndsRecord> = ends.map(|ends| decode(ends, FORMAT).unwrap());
+        let has_ended = |place| ends.as_ref().is_some_and(|ends| ends.of(place).is_some());
+        let parts = chosen.numbers().enumerate();
+        parts.filter(|(place, _)| !has_ended(*place)).map(|(_, number)| number).collect()
+    }
+
+    /// How many records of a kind there are.
+    pub(super) fn below(&self, kind: &str) -> usize {
+        below(&self.entries, format!("shard/{SHARD}/{kind}")).count()
     }
 
     /// How many batches were written.
@@ -219,6 +239,15 @@ impl Bench {
         }
         for (key, value) in below(&self.entries, queue::queued(SHARD)) {
             loading.queued(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, pick::picks(SHARD)) {
+            loading.picks(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, pick::chosen(SHARD)) {
+            loading.chosen(key, value).unwrap();
+        }
+        for (key, value) in below(&self.entries, pick::part_ends(SHARD)) {
+            loading.part_ends(key, value).unwrap();
         }
         for (key, value) in below(&self.entries, queue::claimed(SHARD)) {
             loading.claimed(key, value).unwrap();

@@ -7,6 +7,7 @@ use engine::limits::{
 };
 use engine::queue::given::{AttemptResult, GivenPolicy, RunToken, Stale};
 use engine::queue::output::{OutputPiece, OutputRecord, OutputStream, output_key};
+use engine::queue::pick::Pick;
 use engine::record::decode;
 use engine::shard::command::Command;
 use engine::shard::record::{FORMAT, HeadRecord};
@@ -45,6 +46,7 @@ impl Printing {
             labels: None,
             policy: GivenPolicy::default(),
             timeout_ms: None,
+            pick: Pick::Any,
             action: RawValue::from_string("{}".to_owned()).unwrap(),
         };
         let (queue, author) = ("mail".into(), String::new());

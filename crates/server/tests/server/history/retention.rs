@@ -388,13 +388,7 @@ async fn a_submitted_run_is_found_by_its_id_for_as_long_as_history_is_kept_after
         let born = Instant(old.now.0 - born * DAY_MS);
         ids.push(RunId::submitted(SHARD, number, born, 7));
         let Line::Run(run) = run(old.id, born, End::Succeeded) else { unreachable!("it is one") };
-        let queue = PastOfQueue {
-            name: "mail".into(),
-            key: None,
-            labels: None,
-            poison: false,
-            redriven_from: None,
-        };
+        let queue = PastOfQueue { name: "mail".into(), ..PastOfQueue::default() };
         let submitted = Finished {
             trigger: SerialId(number),
             generation: None,
