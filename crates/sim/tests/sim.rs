@@ -16,6 +16,8 @@ mod model;
 mod pick;
 #[path = "sim/retention.rs"]
 mod retention;
+#[path = "sim/ring.rs"]
+mod ring;
 #[path = "sim/seed.rs"]
 mod seed;
 #[path = "sim/shard.rs"]

@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use crate::args::ring::RingJoinArgs;
 use crate::args::worker::Isolate;
 use crate::exit::Ending;
+use crate::outlet::OutletStream;
 use crate::serve::Stops;
 use crate::server::host_name;
 use crate::transitions::{Subject, Transitions};
@@ -204,7 +205,7 @@ impl Runner {
             launcher: Launcher::new(wanted),
             streams: Streams::own()?,
             grace: typed.grace,
-            tell: Arc::new(Transitions::new(subject, typed.servers.output)),
+            tell: Arc::new(Transitions::new(subject, typed.servers.output, OutletStream::Stdout)),
         })
     }
 
