@@ -61,8 +61,9 @@ impl Scene {
             whats(anna, reason).first().map(|_| ())
         })
         .await;
-        let log = anna.logs(&format!("reason={reason}")).await;
-        let line = log.lines().find(|line| line.contains(reason)).unwrap();
+        let field = format!("reason={reason}");
+        let log = anna.logs(&field).await;
+        let line = log.lines().find(|line| line.contains(&field)).unwrap();
         let words = ["WARN", "at most one is at risk", &whats(anna, reason)[0]];
         assert!(words.iter().all(|word| line.contains(word)), "{line}");
         let name = format!("watchbell_hold_at_most_one_at_risk_total{{reason=\"{reason}\"}}");
